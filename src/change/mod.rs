@@ -1,0 +1,211 @@
+//! Changes: the merged view against the baseline, and the host against the baseline. Owns what
+//! counts as a change and how it is classed; never writes to a layer or to the host.
+
+pub mod tracker;
+
+pub use tracker::{ChangeError, Tracker};
+
+use serde::{Deserialize, Serialize};
+
+use crate::LayerPath;
+use crate::RelPath;
+use crate::diff::Item;
+use crate::layer::{Digest, FileType, Node};
+
+/// What became of a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChangeKind {
+    /// Was not there.
+    Added,
+    /// Content (or a link's target) differs; the mode may differ too.
+    Modified,
+    /// Is gone.
+    Deleted,
+    /// Lies under a new name; its content may differ as well.
+    Renamed {
+        /// The old path, in the same layer.
+        from: RelPath,
+    },
+    /// Only the permission bits differ.
+    Mode,
+    /// Another type of entry lies there.
+    Type,
+    /// Only xattrs, ACL, owner or times differ.
+    Meta,
+}
+
+impl ChangeKind {
+    /// The word used in listings.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ChangeKind::Added => "added",
+            ChangeKind::Modified => "modified",
+            ChangeKind::Deleted => "deleted",
+            ChangeKind::Renamed { .. } => "renamed",
+            ChangeKind::Mode => "mode",
+            ChangeKind::Type => "type",
+            ChangeKind::Meta => "meta",
+        }
+    }
+}
+
+/// How a change is folded in listings and whether `--all` takes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Class {
+    /// Shown and taken.
+    Plain,
+    /// Ignored by the workspace's git rules: folded, left out of `--all` unless `--ignored`.
+    Ignored,
+    /// A new object of a git repository: folded as "N objects", taken.
+    GitObject,
+}
+
+impl Class {
+    /// The word used in listings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Plain => "plain",
+            Class::Ignored => "ignored",
+            Class::GitObject => "git-object",
+        }
+    }
+}
+
+/// Why a change deserves a second look. Ordered by weight, heaviest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Risk {
+    /// A hook of a git repository.
+    GitHook,
+    /// A git repository's config, attributes or modules.
+    GitConfig,
+    /// Something else below a `.git`, objects apart.
+    GitInternal,
+    /// A link whose target is absolute or leaves the layer.
+    OutsideLink,
+    /// setuid, setgid or sticky bits.
+    SpecialMode,
+    /// Removes what the host has.
+    Delete,
+    /// Replaces one type of entry by another.
+    TypeChange,
+    /// Is or becomes executable.
+    Executable,
+    /// Changes permission bits.
+    ModeChange,
+    /// Configuration of a build service.
+    Ci,
+    /// A lock file of a package manager.
+    Lockfile,
+    /// Name begins with a dot.
+    Dotfile,
+    /// Not text.
+    Binary,
+    /// Holds control, bidi or zero-width characters, in its text or its name.
+    HiddenText,
+    /// A socket or device: listed, never committed.
+    Uncommittable,
+}
+
+impl Risk {
+    /// The word used in listings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Risk::GitHook => "git-hook",
+            Risk::GitConfig => "git-config",
+            Risk::GitInternal => "git-internal",
+            Risk::OutsideLink => "outside-link",
+            Risk::SpecialMode => "special-mode",
+            Risk::Delete => "delete",
+            Risk::TypeChange => "type-change",
+            Risk::Executable => "executable",
+            Risk::ModeChange => "mode-change",
+            Risk::Ci => "ci",
+            Risk::Lockfile => "lockfile",
+            Risk::Dotfile => "dotfile",
+            Risk::Binary => "binary",
+            Risk::HiddenText => "hidden-text",
+            Risk::Uncommittable => "uncommittable",
+        }
+    }
+}
+
+/// The host is not what the baseline says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Conflict {
+    /// The host's content, target, mode or xattrs changed meanwhile.
+    HostModified,
+    /// The host has an entry where the baseline has none.
+    HostCreated,
+    /// The host's entry is gone.
+    HostDeleted,
+    /// The host's entry is of another type now.
+    HostTypeChanged,
+    /// A directory to be removed or replaced holds entries that the baseline does not know.
+    HostAddedInside {
+        /// The first such entry.
+        path: RelPath,
+    },
+}
+
+impl Conflict {
+    /// One sentence without the path.
+    pub fn describe(&self) -> String {
+        match self {
+            Conflict::HostModified => "the host's file was changed meanwhile".into(),
+            Conflict::HostCreated => "the host has made an entry of this name meanwhile".into(),
+            Conflict::HostDeleted => "the host's entry was removed meanwhile".into(),
+            Conflict::HostTypeChanged => "the host's entry is of another type now".into(),
+            Conflict::HostAddedInside { path } => {
+                format!("the host has added {path} in this directory meanwhile")
+            }
+        }
+    }
+}
+
+/// One path that differs from its baseline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// Where.
+    pub key: LayerPath,
+    /// What became of it.
+    pub kind: ChangeKind,
+    /// How it is folded.
+    pub class: Class,
+    /// The baseline's side (for a rename: of the old path).
+    pub before: Option<Node>,
+    /// The agent's side.
+    pub after: Option<Node>,
+    /// Either side is not text.
+    pub binary: bool,
+    /// Lines added, 0 when not text.
+    pub added: u32,
+    /// Lines removed, 0 when not text.
+    pub removed: u32,
+    /// Names exactly this change: kind, both paths, both sides' type, mode, content, target and
+    /// xattrs. A decision carries it.
+    pub digest: Digest,
+    /// Heaviest first, without duplicates.
+    pub risks: Vec<Risk>,
+    /// Set when the host moved since the baseline was taken.
+    pub conflict: Option<Conflict>,
+    /// What can be decided on, in file order.
+    pub items: Vec<Item>,
+}
+
+impl Change {
+    /// The type shown: the agent's side, or what was deleted.
+    pub fn file_type(&self) -> FileType {
+        self.after
+            .as_ref()
+            .or(self.before.as_ref())
+            .map_or(FileType::File, |n| n.file_type)
+    }
+
+    /// The old path of a rename.
+    pub fn from(&self) -> Option<&RelPath> {
+        match &self.kind {
+            ChangeKind::Renamed { from } => Some(from),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The one door to a session's uppers. Owns the contract; who stands behind it is the helper
+//! process in the session's namespaces, or plain system calls where that is enough.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Node, Timestamp};
+use crate::RelPath;
+
+/// One entry of an upper, as a walk reports it. Parents come before their children.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpperEntry {
+    /// Path below the layer's root; the root itself is reported first.
+    pub path: RelPath,
+    /// What lies there (for a whiteout: the device node itself). Content is not read.
+    pub node: Node,
+    /// The lower's entry of this name is deleted (character device 0/0, or an xattr whiteout).
+    pub whiteout: bool,
+    /// A directory that hides everything of the lower's directory of this name.
+    pub opaque: bool,
+    /// When the upper's inode was made, if the file system tells.
+    pub born: Option<Timestamp>,
+}
+
+/// Why a stage could not be read or put back.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum AccessError {
+    /// A system call failed.
+    #[error("{doing} {}: {message}", crate::text::visible(path.as_os_str().as_encoded_bytes()))]
+    Io {
+        /// What was attempted, e.g. `reading`.
+        doing: String,
+        /// The path it was attempted on.
+        path: PathBuf,
+        /// The system's words.
+        message: String,
+        /// The raw errno, 0 when unknown.
+        errno: i32,
+    },
+    /// The helper process is gone; the uppers can still be read after the session was re-opened.
+    #[error("the session's helper process has ended")]
+    HelperGone,
+    /// No layer of this name.
+    #[error("no layer is named {0:?}")]
+    NoLayer(String),
+}
+
+/// Access to the uppers of one session, with the rights of the agent's namespace.
+///
+/// Implementations never follow a symbolic link in a path's components and never cross a mount.
+/// **The upper is never edited while it is mounted**: [`StageAccess::restore`] then works through
+/// the merged view.
+pub trait StageAccess: Send + Sync {
+    /// Every entry of the layer's upper, parents first, siblings in byte order.
+    fn walk(&self, layer: &str) -> Result<Vec<UpperEntry>, AccessError>;
+
+    /// Opens an entry of the upper for reading (regular files only, `O_NOFOLLOW`).
+    fn open(&self, layer: &str, path: &RelPath) -> Result<OwnedFd, AccessError>;
+
+    /// Puts `path` back to what the lower holds now, in the agent's view: made again, overwritten
+    /// in place or removed, subtree included.
+    fn restore(&self, layer: &str, path: &RelPath) -> Result<(), AccessError>;
+
+    /// `syncfs` of the upper's file system.
+    fn sync(&self, layer: &str) -> Result<(), AccessError>;
+}

@@ -1,0 +1,54 @@
+//! Frames: a 4-byte little-endian length, then a postcard message. Owns the limit on a frame's
+//! size, so that a broken peer cannot make us allocate without bound.
+
+use std::io::{self, Read, Write};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Largest frame accepted, 1 GiB: a snapshot of a million changes fits.
+pub const MAX_FRAME: u32 = 1 << 30;
+
+/// Writes one message and flushes.
+pub fn write<T: Serialize>(out: &mut impl Write, message: &T) -> io::Result<()> {
+    let mut frame = vec![0; 4];
+    frame = postcard::to_extend(message, frame).map_err(io::Error::other)?;
+    let length = u32::try_from(frame.len() - 4)
+        .ok()
+        .filter(|n| *n <= MAX_FRAME)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the message is too large"))?;
+    frame[..4].copy_from_slice(&length.to_le_bytes());
+    out.write_all(&frame)?;
+    out.flush()
+}
+
+/// Reads one message; `None` at a clean end between frames.
+pub fn read<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<Option<T>> {
+    let mut length = [0; 4];
+    match input.read(&mut length[..1])? {
+        0 => return Ok(None),
+        _ => input.read_exact(&mut length[1..])?,
+    }
+    let length = u32::from_le_bytes(length);
+    if length > MAX_FRAME {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the frame is too large",
+        ));
+    }
+    // Read in steps: a length that lies does not reserve memory that never arrives.
+    let mut frame = Vec::new();
+    let got = input.take(u64::from(length)).read_to_end(&mut frame)?;
+    if got < length as usize {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let (message, rest) = postcard::take_from_bytes(&frame)
+        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+    if !rest.is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "bytes behind the message",
+        ));
+    }
+    Ok(Some(message))
+}

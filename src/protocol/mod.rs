@@ -1,0 +1,236 @@
+//! What a client and a session server say to each other. Owns the messages and their version;
+//! no I/O (frames are read and written by [`codec`]).
+//!
+//! Every type here must keep to what both JSON and postcard carry: no skipped, flattened or
+//! internally tagged fields.
+
+pub mod codec;
+
+use serde::{Deserialize, Serialize};
+
+use crate::LayerPath;
+use crate::commit::Outcome;
+use crate::diff::ItemRef;
+use crate::layer::{AccessError, Digest};
+use crate::sandbox::spec::TerminalSize;
+use crate::session::state::{SessionState, Update};
+
+/// Version of these messages; part of the socket's path, so that versions never meet by accident.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// What a client may do. Enforced by the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Looks.
+    Observer,
+    /// Decides as well.
+    Reviewer,
+    /// Types into the agent and commits as well.
+    Driver,
+}
+
+/// First message of a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Must equal [`PROTOCOL_VERSION`].
+    pub version: u32,
+    /// Wanted role.
+    pub role: Role,
+    /// Whether the agent's output is wanted.
+    pub output: bool,
+    /// Size of the agent's pane; the terminal follows it when this client drives.
+    pub size: Option<TerminalSize>,
+    /// Hold the session: the client's hang-up ends the command (headless without `--detach`).
+    pub owns_command: bool,
+}
+
+/// First message of the server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// Everything agreed so far.
+    pub state: SessionState,
+    /// Bytes that paint the agent's terminal as it stands on a fresh emulator of this size;
+    /// empty when no output was asked for or the command has pipes.
+    pub screen: Vec<u8>,
+    /// Size of the agent's terminal.
+    pub size: TerminalSize,
+    /// The granted role.
+    pub role: Role,
+}
+
+/// What of the change set is meant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Target {
+    /// Every change of the staged layers other than `home`, ignored ones apart.
+    All,
+    /// A change, or every change below a directory; a rename by either name.
+    Path(LayerPath),
+    /// Items of one change.
+    Items(LayerPath, Vec<ItemRef>),
+}
+
+/// What a decision says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Say {
+    /// Approve.
+    Approve,
+    /// Reject, with a reason.
+    Reject(Option<String>),
+    /// Back to undecided.
+    Reset,
+}
+
+/// An action that left the client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Bytes for the agent's terminal or standard input. No reply.
+    Input(Vec<u8>),
+    /// The agent's standard input has ended (pipes only). No reply.
+    InputEnded,
+    /// The size of the agent's pane. No reply.
+    Resize(TerminalSize),
+    /// Rescan now; the reply comes after the change set is up to date.
+    Rescan,
+    /// Decide. `expect` refuses the decision when a change's digest is another one.
+    Decide {
+        /// What is decided on; all or nothing.
+        targets: Vec<Target>,
+        /// What is said.
+        say: Say,
+        /// The digest the person was shown, when a single change is meant.
+        expect: Option<Digest>,
+    },
+    /// Take changes back in the agent's view.
+    Revert(Vec<Target>),
+    /// Commit.
+    Commit {
+        /// Approve everything not rejected and not ignored first.
+        all: bool,
+        /// With `all`: ignored changes too.
+        ignored: bool,
+        /// Plan and check only.
+        dry_run: bool,
+    },
+    /// Undo the last commit (or the last undo).
+    Undo,
+    /// Both sides of a change, for a diff.
+    Contents(LayerPath),
+    /// End the command.
+    Stop,
+    /// Throw the staged side away; refused while the command runs.
+    Discard,
+    /// End the server if no command runs (before another takes the session over).
+    Retire,
+}
+
+/// Both sides of a change. Absent sides are `None`; a link's bytes are its target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contents {
+    /// Digest of the change these belong to.
+    pub digest: Digest,
+    /// The baseline's bytes.
+    pub before: Option<Vec<u8>>,
+    /// The agent's bytes.
+    pub after: Option<Vec<u8>>,
+    /// A side is larger than the server sends; both are `None` then.
+    pub too_large: bool,
+}
+
+/// Answer to a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// Done.
+    Done,
+    /// Done; so many changes were concerned.
+    Concerned(Vec<LayerPath>),
+    /// How a commit, a dry run or an undo ended.
+    Outcome(Outcome),
+    /// Answer to [`Request::Contents`].
+    Contents(Contents),
+}
+
+/// A request that was not carried out, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Failure {
+    /// The client's role does not allow it.
+    #[error("this needs the role {0:?}")]
+    Role(Role),
+    /// A path names no change.
+    #[error("{0} is not in the change set")]
+    UnknownPath(LayerPath),
+    /// An item is not among the change's items.
+    #[error("{0} has no item {1}")]
+    UnknownItem(LayerPath, String),
+    /// What is there now is not what the person was shown.
+    #[error("{path} has changed since it was shown; it is {now} now")]
+    Changed {
+        /// Where.
+        path: LayerPath,
+        /// Its digest now.
+        now: Digest,
+    },
+    /// The command is running.
+    #[error("the command is still running")]
+    Running,
+    /// No command is running.
+    #[error("no command is running")]
+    NotRunning,
+    /// The session was discarded.
+    #[error("the session was discarded; nothing is staged any more")]
+    Discarded,
+    /// Mode `host` stages nothing.
+    #[error("this session ran in mode host: its changes went to the host directly")]
+    NothingStaged,
+    /// The stage could not be read.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// The versions differ.
+    #[error("the server speaks version {server} of the protocol, this client {client}")]
+    Version {
+        /// The server's.
+        server: u32,
+        /// The client's.
+        client: u32,
+    },
+    /// Anything else, in one sentence.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Which stream some output came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stream {
+    /// The terminal, or standard output.
+    Out,
+    /// Standard error (pipes only).
+    Err,
+}
+
+/// From a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClientMessage {
+    /// First message.
+    Hello(Hello),
+    /// `id` is the client's own; the reply carries it back.
+    Request(u64, Request),
+}
+
+/// From the server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ServerMessage {
+    /// Answer to [`Hello`].
+    Welcome(Box<Welcome>),
+    /// Hello was refused; the connection ends.
+    Refused(Failure),
+    /// An agreed fact.
+    Update(Update),
+    /// The client was too slow for single updates: everything anew.
+    Snapshot(Box<SessionState>),
+    /// Bytes the agent wrote.
+    Output(Stream, Vec<u8>),
+    /// The agent's terminal has this size now.
+    Resized(TerminalSize),
+    /// Answer to a request.
+    Reply(u64, Result<Reply, Failure>),
+}

@@ -1,0 +1,42 @@
+//! What was really put in force. Owns the record of it; nothing requested but not enforced may
+//! stand here as if it were.
+
+use serde::{Deserialize, Serialize};
+
+/// The boundary of a session, recorded at start.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Boundary {
+    /// `staged` or `host`.
+    pub mode: String,
+    /// Namespaces in force, by their names under `/proc/self/ns`.
+    pub namespaces: Vec<String>,
+    /// Driver per layer and why it was chosen.
+    pub layers: Vec<LayerBoundary>,
+    /// Whether every capability set is empty and `no_new_privs` is set.
+    pub no_capabilities: bool,
+    /// `new` for the namespace's own procfs, else which fallback.
+    pub proc: String,
+    /// `host` or what is in force.
+    pub network: String,
+    /// Landlock ABI in force, if any.
+    pub landlock: Option<u32>,
+    /// Whether a seccomp filter is in force.
+    pub seccomp: bool,
+    /// Places masked inside, as paths.
+    pub hidden: Vec<String>,
+    /// Places the agent writes directly, as paths.
+    pub writable: Vec<String>,
+    /// What could not be had and what that means, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// One layer's line in the boundary.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerBoundary {
+    /// Layer name.
+    pub name: String,
+    /// `overlayfs` or `fuse`.
+    pub driver: String,
+    /// Why this driver.
+    pub reason: String,
+}

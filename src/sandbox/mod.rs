@@ -1,0 +1,59 @@
+//! The sandbox: where the agent's command runs. Owns namespaces, mounts, identity, environment
+//! and the process tree; knows nothing of review or commit. Without a sandbox nothing runs.
+
+pub mod boundary;
+pub mod spec;
+pub mod start;
+
+pub use boundary::Boundary;
+pub use spec::{MountAccess, MountSpec, SandboxSpec, Stdio};
+pub use start::{AgentIo, Control, ExitWaiter, Running, SandboxError, open_unmounted, start};
+
+use serde::{Deserialize, Serialize};
+
+/// How the agent is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Namespaces and staged layers.
+    Staged,
+    /// A plain host process under supervision; changes go to the host directly.
+    Host,
+}
+
+impl Mode {
+    /// The name used on the command line and in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Staged => "staged",
+            Mode::Host => "host",
+        }
+    }
+}
+
+/// How the command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExitStatus {
+    /// It returned this status.
+    Code(u8),
+    /// A signal ended it.
+    Signal(i32),
+    /// The time limit ended it.
+    TimedOut,
+    /// It could not be executed: found but not executable (126), or not found (127).
+    NotExecuted(u8),
+    /// The sandbox or the server was lost while it ran.
+    Lost,
+}
+
+impl ExitStatus {
+    /// The status as a shell would report it (128 plus the number for a signal, 124 for a time-out).
+    pub fn code(self) -> u8 {
+        match self {
+            ExitStatus::Code(code) | ExitStatus::NotExecuted(code) => code,
+            ExitStatus::Signal(signal) => 128u8.wrapping_add(signal as u8),
+            ExitStatus::TimedOut => 124,
+            ExitStatus::Lost => 125,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What a sandbox is asked to be. Owns the description only.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Mode;
+use crate::layer::Layer;
+
+/// What the agent may do with a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MountAccess {
+    /// Seen, not written.
+    Read,
+    /// A staged layer.
+    Stage,
+    /// Written directly: not staged, and said so in the boundary.
+    Write,
+    /// Not seen: an empty, unreadable place.
+    Hide,
+    /// An empty place of the session's own.
+    Private,
+}
+
+/// One `--mount SRC[:DST]:ACCESS`, resolved: absolute paths, no links in the source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountSpec {
+    /// Host path.
+    pub source: PathBuf,
+    /// Path inside; the source's own unless said otherwise.
+    pub target: PathBuf,
+    /// What may be done with it.
+    pub access: MountAccess,
+}
+
+/// Rows and columns of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalSize {
+    /// Rows.
+    pub rows: u16,
+    /// Columns.
+    pub cols: u16,
+}
+
+/// What the command's standard streams are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stdio {
+    /// A terminal of the sandbox's own devpts.
+    Pty(TerminalSize),
+    /// Three pipes.
+    Pipes,
+}
+
+/// Everything needed to start a command. Built by the session from flags and config; every path
+/// is absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxSpec {
+    /// Staged or host.
+    pub mode: Mode,
+    /// Program and arguments; the program is looked up in the environment's `PATH`.
+    pub command: Vec<OsString>,
+    /// Where it starts, as it is called inside.
+    pub cwd: PathBuf,
+    /// The whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// The staged layers, outermost first.
+    pub layers: Vec<Layer>,
+    /// Mounts beyond the built-in table, in order; later ones win.
+    pub mounts: Vec<MountSpec>,
+    /// Paths masked by default that the person gave back (`--mount PATH:read`).
+    pub unhide: Vec<PathBuf>,
+    /// Paths masked besides the built-in list, pvisor-tui's own directories among them.
+    pub hide: Vec<PathBuf>,
+    /// Caller's home directory.
+    pub home: PathBuf,
+    /// Directory for `/tmp` and `/var/tmp` inside: on disk, in the session's directory.
+    pub private: PathBuf,
+    /// Terminal or pipes.
+    pub stdio: Stdio,
+    /// The command is ended after this long.
+    pub timeout: Option<Duration>,
+}

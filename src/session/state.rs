@@ -1,0 +1,177 @@
+//! The agreed state of a session and its one reducer. Owns what server, client, replay and tests
+//! all know; no I/O.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::LayerPath;
+use crate::change::Change;
+use crate::commit::Outcome;
+use crate::layer::{Layer, Timestamp};
+use crate::review::{Decisions, FileDecision};
+use crate::sandbox::{Boundary, ExitStatus, Mode};
+
+/// Where a session stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunState {
+    /// The command runs.
+    Running,
+    /// The command has ended.
+    Exited,
+    /// The server was lost while the command ran.
+    Lost,
+    /// Ended, and nothing is left to decide after a commit.
+    Committed,
+    /// The staged side was thrown away.
+    Discarded,
+}
+
+impl RunState {
+    /// The word used in listings.
+    pub fn name(self) -> &'static str {
+        match self {
+            RunState::Running => "running",
+            RunState::Exited => "exited",
+            RunState::Lost => "lost",
+            RunState::Committed => "committed",
+            RunState::Discarded => "discarded",
+        }
+    }
+}
+
+/// What a session is: fixed at its start. The content of `session.json` begins with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionInfo {
+    /// Unique, sorts by start: `20261130-131602-x7k2`.
+    pub id: String,
+    /// A person's name for it, or the program's with a number.
+    pub name: String,
+    /// Name of the user who started it.
+    pub user: String,
+    /// Mode.
+    pub mode: Mode,
+    /// Program and arguments, lossy text (for showing only).
+    pub command: Vec<String>,
+    /// The session's directory.
+    pub dir: PathBuf,
+    /// The workspace's root on the host, canonical.
+    pub workspace: PathBuf,
+    /// Staged layers.
+    pub layers: Vec<Layer>,
+    /// When it began.
+    pub started: Timestamp,
+}
+
+/// One commit or undo that was carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitRecord {
+    /// Number within the session, from 1.
+    pub number: u32,
+    /// Set when it was the undo of this commit.
+    pub undoes: Option<u32>,
+    /// What was written.
+    pub paths: Vec<LayerPath>,
+    /// When.
+    pub at: Timestamp,
+    /// Who.
+    pub by: String,
+}
+
+/// A person attached to the session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Person {
+    /// Connection number.
+    pub client: u64,
+    /// User name.
+    pub user: String,
+    /// Role.
+    pub role: crate::protocol::Role,
+}
+
+/// An agreed fact, in the past tense. Journalled, one a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Update {
+    /// The session was made.
+    Opened(Box<SessionInfo>),
+    /// A command was started.
+    Started {
+        /// What was put in force.
+        boundary: Box<Boundary>,
+        /// Program and arguments, lossy text.
+        command: Vec<String>,
+        /// When.
+        at: Timestamp,
+    },
+    /// The command ended.
+    Exited {
+        /// How.
+        status: ExitStatus,
+        /// When.
+        at: Timestamp,
+    },
+    /// The server was found dead while the command ran.
+    Lost,
+    /// The change set differs from the last one by this.
+    ChangesMoved {
+        /// New or different changes.
+        changed: Vec<Change>,
+        /// No longer changes.
+        gone: Vec<LayerPath>,
+    },
+    /// Decisions on one change are now these; `None` takes all back.
+    Decided {
+        /// Which change.
+        key: LayerPath,
+        /// All its decisions.
+        decision: Option<FileDecision>,
+    },
+    /// Changes were taken back in the agent's view.
+    Reverted {
+        /// Which.
+        paths: Vec<LayerPath>,
+        /// Who.
+        by: String,
+    },
+    /// A commit or an undo was carried out.
+    Committed(CommitRecord),
+    /// A commit or undo was refused or is unsettled.
+    NotCommitted(Outcome),
+    /// The staged side was thrown away.
+    Discarded,
+    /// Somebody came.
+    Joined(Person),
+    /// Somebody left.
+    Left(u64),
+    /// Something the person should know, sanitised.
+    Noticed(String),
+}
+
+/// Everything agreed so far: what `apply` has made of the updates.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SessionState {
+    /// Set by the first update.
+    pub info: Option<Box<SessionInfo>>,
+    /// Where it stands; `None` before a command was started.
+    pub run: Option<RunState>,
+    /// What is in force, or was in the last run.
+    pub boundary: Boundary,
+    /// How the last command ended.
+    pub exit: Option<ExitStatus>,
+    /// When the last command ended.
+    pub ended: Option<Timestamp>,
+    /// The change set.
+    pub changes: BTreeMap<LayerPath, Change>,
+    /// Decisions; those of changes that moved on are voided by the reducer.
+    pub decisions: Decisions,
+    /// Commits and undos in order.
+    pub commits: Vec<CommitRecord>,
+    /// Who is attached. Not journalled.
+    pub people: Vec<Person>,
+    /// The last refusal or unsettled outcome.
+    pub last_outcome: Option<Outcome>,
+    /// The last notices, oldest first, at most 100.
+    pub notices: Vec<String>,
+}
