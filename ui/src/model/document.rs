@@ -1,0 +1,295 @@
+//! A change as the diff pane shows it: rows of items, hunks and lines. Owns the making of those
+//! rows from a change and its two sides; pure, so that it can be made on another thread.
+
+use std::sync::Arc;
+
+use pvisor::LayerPath;
+use pvisor::change::{Change, ChangeKind};
+use pvisor::diff::rows::{DiffRow, RowKind, rows};
+use pvisor::diff::{ItemId, ItemKind, diff};
+use pvisor::layer::{Digest, FileType, Node};
+use pvisor::protocol::Contents;
+
+/// Lines shown around a hunk.
+const CONTEXT: usize = 3;
+
+/// One row of the diff pane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DocRow {
+    /// An item that is not a run of lines: mode, link, rename, the whole entry.
+    Item {
+        /// Its name among the change's items.
+        id: ItemId,
+        /// What it is about.
+        kind: ItemKind,
+        /// What it says, exact bytes: shown through [`pvisor::text`] only.
+        text: Vec<u8>,
+    },
+    /// A hunk's head or a line.
+    Line(DiffRow),
+    /// A word of ours.
+    Note(String),
+}
+
+/// A change, ready to be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Document {
+    /// Which change.
+    pub key: LayerPath,
+    /// Its digest: what a decision made on these rows carries.
+    pub digest: Digest,
+    /// The rows.
+    pub rows: Vec<DocRow>,
+    /// Hidden characters in what the agent wrote.
+    pub hidden: usize,
+    /// The agent's side holds both kinds of line ends.
+    pub mixed_line_ends: bool,
+    /// The agent's side, to compare with what comes later.
+    pub after: Option<Arc<Vec<u8>>>,
+}
+
+impl Document {
+    /// Works the rows out. May take long for large sides.
+    pub fn build(change: &Change, contents: &Contents) -> Self {
+        let mut document = Self {
+            key: change.key.clone(),
+            digest: contents.digest,
+            rows: Vec::new(),
+            hidden: 0,
+            mixed_line_ends: false,
+            after: None,
+        };
+        document.push_items(change, contents);
+        if contents.too_large {
+            document.note("too large to be shown here; it can be decided on as a whole");
+        } else if change.binary {
+            document.note("binary: decided on as a whole");
+        } else if shows_lines(change) {
+            document.push_lines(change, contents);
+        }
+        document.after = contents.after.clone().map(Arc::new);
+        document
+    }
+
+    /// What the agent changed between two sides that were shown one after the other. Nothing in it
+    /// can be decided on.
+    pub fn since(key: &LayerPath, digest: Digest, old: &[u8], new: &[u8]) -> Self {
+        let mut document = Self {
+            key: key.clone(),
+            digest,
+            rows: Vec::new(),
+            hidden: 0,
+            mixed_line_ends: false,
+            after: None,
+        };
+        document.note("what changed since you looked; decisions are made in the full diff");
+        for mut row in rows(old, new, &diff(old, new), CONTEXT) {
+            row.item = None;
+            document.rows.push(DocRow::Line(row));
+        }
+        document
+    }
+
+    fn note(&mut self, text: &str) {
+        self.rows.push(DocRow::Note(text.to_owned()));
+    }
+
+    fn push_items(&mut self, change: &Change, contents: &Contents) {
+        for item in &change.items {
+            let text = match item.kind {
+                ItemKind::Hunk | ItemKind::Eof => continue,
+                ItemKind::Whole => whole_text(change),
+                ItemKind::Mode => format!(
+                    "mode {} -> {}",
+                    mode(change.before.as_ref()),
+                    mode(change.after.as_ref())
+                )
+                .into_bytes(),
+                ItemKind::Link => {
+                    let mut text = b"link target ".to_vec();
+                    text.extend_from_slice(target(change.before.as_ref(), &contents.before));
+                    text.extend_from_slice(b" -> ");
+                    text.extend_from_slice(target(change.after.as_ref(), &contents.after));
+                    text
+                }
+                ItemKind::Meta => meta_text(change),
+            };
+            self.rows.push(DocRow::Item {
+                id: item.id.clone(),
+                kind: item.kind,
+                text,
+            });
+        }
+    }
+
+    fn push_lines(&mut self, change: &Change, contents: &Contents) {
+        let empty = Vec::new();
+        let old = contents.before.as_ref().unwrap_or(&empty);
+        let new = contents.after.as_ref().unwrap_or(&empty);
+        let ids: std::collections::HashSet<&ItemId> = change.items.iter().map(|i| &i.id).collect();
+        let whole = change
+            .items
+            .iter()
+            .find(|i| i.kind == ItemKind::Whole)
+            .map(|i| &i.id);
+        for mut row in rows(old, new, &diff(old, new), CONTEXT) {
+            // Lines of a file that is decided on as a whole belong to that whole.
+            if let Some(id) = &row.item
+                && !ids.contains(id)
+            {
+                row.item = whole.cloned();
+                row.line_in_item = 0;
+            }
+            if row.kind == RowKind::Added {
+                self.hidden += hidden_in(&row.bytes);
+            }
+            self.rows.push(DocRow::Line(row));
+        }
+        // A newline at the end that is decided on by itself gets a row of its own.
+        for item in change.items.iter().filter(|i| i.kind == ItemKind::Eof) {
+            let text = if new.last() == Some(&b'\n') {
+                "newline at the end of the file added"
+            } else {
+                "newline at the end of the file removed"
+            };
+            self.rows.push(DocRow::Item {
+                id: item.id.clone(),
+                kind: item.kind,
+                text: text.into(),
+            });
+        }
+        let crlf = new.windows(2).filter(|w| w == b"\r\n").count();
+        let lf = new.iter().filter(|b| **b == b'\n').count();
+        self.mixed_line_ends = crlf > 0 && crlf < lf;
+        if old.is_empty() && new.is_empty() && shows_lines(change) {
+            self.note("empty file");
+        }
+    }
+
+    /// The item a row belongs to.
+    pub fn item(&self, row: usize) -> Option<&ItemId> {
+        match self.rows.get(row)? {
+            DocRow::Item { id, .. } => Some(id),
+            DocRow::Line(line) => line.item.as_ref(),
+            DocRow::Note(_) => None,
+        }
+    }
+
+    /// Whether a hunk or an item begins at this row.
+    pub fn is_head(&self, row: usize) -> bool {
+        match self.rows.get(row) {
+            Some(DocRow::Item { .. }) => true,
+            Some(DocRow::Line(line)) => line.kind == RowKind::Header,
+            _ => false,
+        }
+    }
+
+    /// Bytes it holds, roughly.
+    pub fn weight(&self) -> usize {
+        let rows: usize = self
+            .rows
+            .iter()
+            .map(|r| match r {
+                DocRow::Item { text, .. } => text.len(),
+                DocRow::Line(line) => line.bytes.len() + 64,
+                DocRow::Note(text) => text.len(),
+            })
+            .sum();
+        rows + self.rows.len() * 96 + self.after.as_ref().map_or(0, |a| a.len())
+    }
+}
+
+fn hidden_in(bytes: &[u8]) -> usize {
+    // A line end of CR LF is no hidden character.
+    pvisor::text::count_hidden(bytes.strip_suffix(b"\r").unwrap_or(bytes))
+}
+
+fn shows_lines(change: &Change) -> bool {
+    let file = |n: &Option<Node>| n.as_ref().is_none_or(|n| n.file_type == FileType::File);
+    file(&change.before)
+        && file(&change.after)
+        && !matches!(change.kind, ChangeKind::Mode | ChangeKind::Meta)
+}
+
+fn mode(node: Option<&Node>) -> String {
+    node.map_or_else(|| "none".into(), |n| format!("{:06o}", n.full_mode()))
+}
+
+fn target<'a>(node: Option<&'a Node>, side: &'a Option<Vec<u8>>) -> &'a [u8] {
+    node.and_then(|n| n.target.as_deref())
+        .or(side.as_deref())
+        .unwrap_or(b"(none)")
+}
+
+fn whole_text(change: &Change) -> Vec<u8> {
+    let what = |n: &Option<Node>| n.as_ref().map_or("nothing", |n| n.file_type.name());
+    let size = |n: &Option<Node>| n.as_ref().map_or(0, |n| n.size);
+    let mut text = Vec::new();
+    match &change.kind {
+        ChangeKind::Renamed { from } => {
+            text.extend_from_slice(b"renamed from ");
+            text.extend_from_slice(from.as_bytes());
+        }
+        ChangeKind::Added => {
+            text = format!(
+                "new {}, mode {}, {} bytes",
+                what(&change.after),
+                mode(change.after.as_ref()),
+                size(&change.after)
+            )
+            .into_bytes();
+        }
+        ChangeKind::Deleted => {
+            text = format!(
+                "deleted {}, mode {}, {} bytes",
+                what(&change.before),
+                mode(change.before.as_ref()),
+                size(&change.before)
+            )
+            .into_bytes();
+        }
+        ChangeKind::Type => {
+            text = format!(
+                "{} replaced by {}",
+                what(&change.before),
+                what(&change.after)
+            )
+            .into_bytes();
+        }
+        _ => {
+            text = format!(
+                "content, {} -> {} bytes",
+                size(&change.before),
+                size(&change.after)
+            )
+            .into_bytes();
+        }
+    }
+    let link = change.after.as_ref().or(change.before.as_ref());
+    if let Some(target) = link.and_then(|n| n.target.as_deref()) {
+        text.extend_from_slice(b" -> ");
+        text.extend_from_slice(target);
+    }
+    text
+}
+
+fn meta_text(change: &Change) -> Vec<u8> {
+    let mut parts: Vec<Vec<u8>> = Vec::new();
+    if let (Some(a), Some(b)) = (&change.before, &change.after) {
+        if (a.uid, a.gid) != (b.uid, b.gid) {
+            parts.push(format!("owner {}:{} -> {}:{}", a.uid, a.gid, b.uid, b.gid).into_bytes());
+        }
+        for name in a.xattrs.keys().chain(b.xattrs.keys()) {
+            if a.xattrs.get(name) != b.xattrs.get(name) {
+                let part = [b"attribute ", name.as_bytes()].concat();
+                if !parts.contains(&part) {
+                    parts.push(part);
+                }
+            }
+        }
+        if a.mtime != b.mtime {
+            parts.push(b"times".to_vec());
+        }
+    }
+    parts.join(&b", "[..])
+}
