@@ -48,7 +48,7 @@ pub(crate) fn number_equal_ones(prints: Vec<Fingerprint>) -> Vec<Fingerprint> {
 
 /// Ids for distinct fingerprints: the letter and as few digits as tell each from all others.
 pub(crate) fn name(letter: char, prints: &[Fingerprint]) -> Vec<ItemId> {
-    let hex: Vec<_> = prints.iter().map(|p| p.to_hex()).collect();
+    let hex: Vec<_> = prints.iter().map(blake3::Hash::to_hex).collect();
     let mut order: Vec<usize> = (0..hex.len()).collect();
     order.sort_unstable_by(|a, b| hex[*a].as_str().cmp(hex[*b].as_str()));
     let mut digits = vec![MIN_DIGITS; hex.len()];
