@@ -21,6 +21,10 @@ pub enum Piece {
 }
 
 /// The visible form of `bytes`: safe to print to a terminal on one line.
+///
+/// Control characters (C0, DEL, C1), newline and tab included, invalid UTF-8, bidi controls,
+/// zero-width and tag characters become escapes such as `\x1b`, `\n`, `\xff`, `\u{202e}`;
+/// a backslash stays as it is. Ordinary text, wide and combining characters pass unchanged.
 pub fn visible(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes)
         && is_plain(text)

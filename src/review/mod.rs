@@ -72,26 +72,3 @@ impl Summary {
         }
     }
 }
-
-/// Stand-in.
-pub fn summary(change: &crate::change::Change, decision: Option<&FileDecision>) -> Summary {
-    let Some(decision) = decision.filter(|d| d.digest == change.digest) else {
-        return Summary::Undecided;
-    };
-    let said = |id: &crate::diff::ItemId| decision.verdicts.iter().find(|(r, _)| r.id == *id);
-    let all = |want: fn(&Verdict) -> bool| {
-        change
-            .items
-            .iter()
-            .all(|i| said(&i.id).is_some_and(|(r, v)| r.lines.is_none() && want(v)))
-    };
-    if decision.verdicts.is_empty() {
-        Summary::Undecided
-    } else if all(|v| *v == Verdict::Approved) {
-        Summary::Approved
-    } else if all(|v| *v != Verdict::Approved) {
-        Summary::Rejected
-    } else {
-        Summary::Mixed
-    }
-}
