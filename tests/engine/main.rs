@@ -1,4 +1,3 @@
-//! Tests of the engine through its public doors.
+//! The engine as its users see it: real trees, real bytes, no screen.
 
-mod diff;
-mod review;
+mod emulator;
