@@ -20,11 +20,11 @@ impl<'a> AgentPane<'a> {
 
 impl Widget for AgentPane<'_> {
     fn render(self, area: Rect, buf: &mut Buffer) {
-        for (y, line) in (area.top()..area.bottom()).zip(self.emulator.lines()) {
+        for (y, line) in (area.top()..area.bottom()).zip(self.emulator.text().lines()) {
             buf.set_stringn(
                 area.x,
                 y,
-                pvisor::text::visible(line),
+                line,
                 area.width.into(),
                 ratatui::style::Style::new(),
             );

@@ -25,7 +25,7 @@ pub enum DocRow {
         /// What it says, exact bytes: shown through [`pvisor::text`] only.
         text: Vec<u8>,
     },
-    /// A hunk's head or a line.
+    /// A block's head, a line, or the newline at the end of the file.
     Line(DiffRow),
     /// A word of ours.
     Note(String),
@@ -145,19 +145,6 @@ impl Document {
             }
             self.rows.push(DocRow::Line(row));
         }
-        // A newline at the end that is decided on by itself gets a row of its own.
-        for item in change.items.iter().filter(|i| i.kind == ItemKind::Eof) {
-            let text = if new.last() == Some(&b'\n') {
-                "newline at the end of the file added"
-            } else {
-                "newline at the end of the file removed"
-            };
-            self.rows.push(DocRow::Item {
-                id: item.id.clone(),
-                kind: item.kind,
-                text: text.into(),
-            });
-        }
         let crlf = new.windows(2).filter(|w| w == b"\r\n").count();
         let lf = new.iter().filter(|b| **b == b'\n').count();
         self.mixed_line_ends = crlf > 0 && crlf < lf;
@@ -175,13 +162,27 @@ impl Document {
         }
     }
 
-    /// Whether a hunk or an item begins at this row.
+    /// Whether a hunk or another item begins at this row.
     pub fn is_head(&self, row: usize) -> bool {
-        match self.rows.get(row) {
-            Some(DocRow::Item { .. }) => true,
-            Some(DocRow::Line(line)) => line.kind == RowKind::Header,
-            _ => false,
+        let Some(id) = self.item(row) else {
+            return false;
+        };
+        // Only context lies between an item and the one before it.
+        (0..row)
+            .rev()
+            .find_map(|above| self.item(above))
+            .is_none_or(|above| above != id)
+    }
+
+    /// The rows of the block whose header this row is, itself included.
+    pub fn block(&self, row: usize) -> std::ops::Range<usize> {
+        let header =
+            |r: &usize| matches!(&self.rows[*r], DocRow::Line(l) if l.kind == RowKind::HunkHeader);
+        if row >= self.rows.len() || !header(&row) {
+            return row..row;
         }
+        let end = (row + 1..self.rows.len()).find(header);
+        row..end.unwrap_or(self.rows.len())
     }
 
     /// Bytes it holds, roughly.

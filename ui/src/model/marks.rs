@@ -2,9 +2,8 @@
 //! Owns them so that one thing looks the same everywhere; colours are the theme's.
 
 use pvisor::change::{Change, ChangeKind, Risk};
-use pvisor::diff::{Item, ItemId};
 use pvisor::layer::FileType;
-use pvisor::review::{FileDecision, Summary, Verdict};
+use pvisor::review::{FileDecision, Summary};
 
 /// The sign of a decision.
 pub fn sign(summary: Summary) -> &'static str {
@@ -91,58 +90,6 @@ pub fn badge_scope(risk: Risk) -> &'static str {
         "risk.high"
     } else {
         "risk.low"
-    }
-}
-
-/// What was said of a line of an item (`line` 0: of the item as such).
-pub fn verdict<'a>(
-    decision: Option<&'a FileDecision>,
-    id: &ItemId,
-    line: u32,
-) -> Option<&'a Verdict> {
-    decision?
-        .verdicts
-        .iter()
-        .rev()
-        .find(|(item, _)| {
-            item.id == *id
-                && item
-                    .lines
-                    .is_none_or(|(first, last)| line > 0 && (first..=last).contains(&line))
-        })
-        .map(|(_, verdict)| verdict)
-}
-
-/// Lines of an item that can be decided on one by one.
-pub fn lines_of(item: &Item) -> u32 {
-    item.old.len + item.new.len
-}
-
-/// An item's decisions in one word.
-pub fn item_summary(decision: Option<&FileDecision>, item: &Item) -> Summary {
-    let of = |verdict: Option<&Verdict>| match verdict {
-        None => Summary::Undecided,
-        Some(Verdict::Approved) => Summary::Approved,
-        Some(Verdict::Rejected { .. }) => Summary::Rejected,
-    };
-    let said: Vec<_> = decision
-        .map(|d| d.verdicts.as_slice())
-        .unwrap_or_default()
-        .iter()
-        .filter(|(r, _)| r.id == item.id)
-        .collect();
-    if said.is_empty() {
-        return Summary::Undecided;
-    }
-    if said.iter().all(|(r, _)| r.lines.is_none()) {
-        return of(verdict(decision, &item.id, 0));
-    }
-    let mut lines = (1..=lines_of(item)).map(|l| of(verdict(decision, &item.id, l)));
-    let first = lines.next().unwrap_or(Summary::Undecided);
-    if lines.all(|s| s == first) {
-        first
-    } else {
-        Summary::Mixed
     }
 }
 

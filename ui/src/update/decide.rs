@@ -9,7 +9,7 @@ use pvisor::diff::rows::RowKind;
 use pvisor::diff::{ItemId, ItemRef};
 use pvisor::layer::{Digest, FileType};
 use pvisor::protocol::{Request, Role, Say, Target};
-use pvisor::review::{Summary, Verdict};
+use pvisor::review::{Summary, Verdict, item_summary, line_verdict};
 use pvisor::session::state::SessionState;
 
 use super::{navigate, pages, search};
@@ -115,6 +115,11 @@ fn from_diff(model: &mut Model, state: &SessionState) -> Option<Chosen> {
     }
     let by_line = model.diff.by_line || model.diff.anchor.is_some();
     let mut picked: BTreeMap<ItemId, Option<(u32, u32)>> = BTreeMap::new();
+    // On the head of a block all of it is meant.
+    let block = document.block(model.diff.cursor);
+    let whole_block = model.diff.anchor.is_none() && !block.is_empty();
+    let by_line = by_line && !whole_block;
+    let rows = if whole_block { block } else { rows };
     for row in rows {
         let Some(id) = document.item(row) else {
             continue;
@@ -127,8 +132,6 @@ fn from_diff(model: &mut Model, state: &SessionState) -> Option<Chosen> {
             {
                 l.line_in_item
             }
-            // A marked range that crosses a hunk's head takes lines only.
-            DocRow::Line(l) if model.diff.anchor.is_some() && l.kind == RowKind::Header => continue,
             _ => {
                 picked.insert(id.clone(), None);
                 continue;
@@ -155,10 +158,18 @@ fn from_diff(model: &mut Model, state: &SessionState) -> Option<Chosen> {
         .decisions
         .get(&document.key)
         .filter(|d| d.digest == document.digest);
+    let items = state
+        .changes
+        .get(&document.key)
+        .map(|c| c.items.as_slice())
+        .unwrap_or_default();
     let approved = picked.iter().all(|(id, span)| {
-        let (first, last) = span.unwrap_or((0, 0));
-        (first..=last)
-            .all(|l| marks::verdict(decision, id, l).is_some_and(|v| *v == Verdict::Approved))
+        items.iter().find(|i| i.id == *id).is_some_and(|item| {
+            let Some((first, last)) = *span else {
+                return item_summary(item, decision) == Summary::Approved;
+            };
+            (first..=last).all(|line| line_verdict(item, line, decision) == Some(Verdict::Approved))
+        })
     });
     let items: Vec<ItemRef> = picked
         .into_iter()

@@ -220,7 +220,9 @@ fn approved(state: &SessionState) -> Vec<(&Change, Vec<String>, usize)> {
         let open = change
             .items
             .iter()
-            .filter(|i| marks::item_summary(Some(decision), i) != pvisor::review::Summary::Approved)
+            .filter(|i| {
+                pvisor::review::item_summary(i, Some(decision)) != pvisor::review::Summary::Approved
+            })
             .count();
         out.push((change, items, open));
     }

@@ -40,7 +40,7 @@ fn note(model: &mut Model, update: &Update) {
     match update {
         Update::Exited { status, .. } => {
             // A dead command's mouse and paste modes must not outlive it.
-            drop(model.agent.emulator.feed(MODES_OFF));
+            model.agent.emulator.release_input();
             model.say(
                 Severity::Info,
                 format!("The command has ended with status {}.", status.code()),
@@ -57,10 +57,6 @@ fn note(model: &mut Model, update: &Update) {
         _ => {}
     }
 }
-
-/// Mouse reports in every form, focus reports, bracketed paste, application keys: off.
-const MODES_OFF: &[u8] =
-    b"\x1b[?9l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1005l\x1b[?1006l\x1b[?1015l\x1b[?2004l\x1b[?1l\x1b>";
 
 /// Takes the answer to a request in.
 pub fn replied(

@@ -159,7 +159,9 @@ fn undecided_in_diff(model: &Model, state: &SessionState, forward: bool) -> Opti
             && document
                 .item(*row)
                 .and_then(|id| change.items.iter().find(|i| i.id == *id))
-                .is_some_and(|item| marks::item_summary(decision, item) == Summary::Undecided)
+                .is_some_and(|item| {
+                    pvisor::review::item_summary(item, decision) == Summary::Undecided
+                })
     };
     let at = model.diff.cursor;
     if forward {

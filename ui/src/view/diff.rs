@@ -2,7 +2,8 @@
 
 use pvisor::change::Change;
 use pvisor::diff::rows::{DiffRow, RowKind};
-use pvisor::review::{FileDecision, Summary, Verdict};
+use pvisor::diff::{Item, ItemId};
+use pvisor::review::{FileDecision, Summary, Verdict, item_summary, line_verdict, reason};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -125,13 +126,6 @@ fn draw_head(buf: &mut Buffer, row: Rect, scene: Scene, change: Option<&Change>)
     }
 }
 
-fn reason(decision: &FileDecision) -> Option<&str> {
-    decision.verdicts.iter().find_map(|(_, v)| match v {
-        Verdict::Rejected { reason } => reason.as_deref(),
-        Verdict::Approved => None,
-    })
-}
-
 /// Columns of the largest line number.
 fn number_width(document: &Document) -> usize {
     let largest = document
@@ -175,7 +169,7 @@ impl Page<'_> {
         let DocRow::Line(l) = &self.document.rows[row] else {
             return (Glyphs::default(), vec![0..0]);
         };
-        if l.kind == RowKind::Header {
+        if matches!(l.kind, RowKind::HunkHeader | RowKind::Eof) {
             return (Glyphs::default(), vec![0..0]);
         }
         let width = self.text_width();
@@ -283,7 +277,7 @@ impl Page<'_> {
             over.map_or(style, |over| style.patch(over))
         };
         match &self.document.rows[row] {
-            DocRow::Line(l) if l.kind != RowKind::Header => {
+            DocRow::Line(l) if !matches!(l.kind, RowKind::HunkHeader | RowKind::Eof) => {
                 let scope = scope(l.kind);
                 buf.set_style(area, style(scope));
                 if first {
@@ -295,57 +289,67 @@ impl Page<'_> {
                 if let Some(over) = over {
                     buf.set_style(area, over);
                 }
-                self.draw_head_row(buf, area, other, &style);
+                self.draw_head_row(buf, area, row, other, &style);
             }
         }
     }
 
+    /// An item, the head of a block, or a word of ours.
     fn draw_head_row(
         &self,
         buf: &mut Buffer,
         area: Rect,
+        at: usize,
         row: &DocRow,
         style: &dyn Fn(&str) -> Style,
     ) {
-        let (scope, text, id) = match row {
-            DocRow::Item { id, text, .. } => ("diff.item", text.as_slice(), Some(id)),
-            DocRow::Line(l) => ("diff.hunk", l.bytes.as_slice(), l.item.as_ref()),
-            DocRow::Note(text) => ("diff.note", text.as_bytes(), None),
+        let (scope, text) = match row {
+            DocRow::Item { text, .. } => ("diff.item", text.as_slice()),
+            DocRow::Line(l) if l.kind == RowKind::Eof => ("diff.item", l.bytes.as_slice()),
+            DocRow::Line(l) => ("diff.hunk", l.bytes.as_slice()),
+            DocRow::Note(text) => ("diff.note", text.as_bytes()),
         };
         let mut x = area.x;
-        if let Some(id) = id {
-            let summary = self.summary(id);
-            let rest = Rect::new(x, area.y, area.width, 1);
-            x += line::draw_text(buf, rest, "[", style(scope));
-            let rest = Rect::new(x, area.y, area.right() - x, 1);
-            x += line::draw_text(
-                buf,
-                rest,
-                marks::sign(summary),
-                style(marks::sign_scope(summary)),
-            );
-            let rest = Rect::new(x, area.y, area.right() - x, 1);
-            x += line::draw_text(buf, rest, "] ", style(scope));
+        let room = |x: u16| Rect::new(x, area.y, area.right().saturating_sub(x), 1);
+        if let Some(summary) = self.row_summary(at) {
+            x += line::draw_text(buf, room(x), "[", style(scope));
+            let sign = style(marks::sign_scope(summary));
+            x += line::draw_text(buf, room(x), marks::sign(summary), sign);
+            x += line::draw_text(buf, room(x), "] ", style(scope));
         }
-        let rest = Rect::new(x, area.y, area.right().saturating_sub(x), 1);
         let mut look = Look::of(self.scene.theme, scope);
         look.plain = style(scope);
-        let used = line::draw_bytes(buf, rest, text, &look);
-        if let (DocRow::Line(_), Some(id)) = (row, id) {
-            let x = rest.x + used + 1;
-            let rest = Rect::new(x, area.y, area.right().saturating_sub(x), 1);
-            let mut look = Look::of(self.scene.theme, "diff.gutter");
-            look.plain = style("diff.gutter");
-            line::draw_bytes(buf, rest, id.0.as_bytes(), &look);
-        }
+        line::draw_bytes(buf, room(x), text, &look);
     }
 
-    fn summary(&self, id: &pvisor::diff::ItemId) -> Summary {
-        self.change
-            .and_then(|c| c.items.iter().find(|i| i.id == *id))
-            .map_or(Summary::Undecided, |item| {
-                marks::item_summary(self.decision, item)
-            })
+    /// Decisions on what a row stands for: its item, or every item of its block.
+    fn row_summary(&self, at: usize) -> Option<Summary> {
+        if let Some(id) = self.document.item(at) {
+            return Some(self.summary(id));
+        }
+        let mut last = None;
+        let mut all: Option<Summary> = None;
+        for row in self.document.block(at) {
+            let Some(id) = self.document.item(row).filter(|id| last != Some(*id)) else {
+                continue;
+            };
+            last = Some(id);
+            let summary = self.summary(id);
+            all = Some(match all {
+                Some(other) if other != summary => Summary::Mixed,
+                _ => summary,
+            });
+        }
+        all
+    }
+
+    fn item(&self, id: &ItemId) -> Option<&Item> {
+        self.change?.items.iter().find(|i| i.id == *id)
+    }
+
+    fn summary(&self, id: &ItemId) -> Summary {
+        self.item(id)
+            .map_or(Summary::Undecided, |item| item_summary(item, self.decision))
     }
 
     fn draw_gutter(
@@ -361,15 +365,16 @@ impl Page<'_> {
         let mut numbers_style = style("diff.gutter");
         numbers_style.bg = style(scope(l.kind)).bg;
         let mut x = area.x + line::draw_text(buf, area, &numbers, numbers_style);
-        let verdict = l
-            .item
-            .as_ref()
-            .and_then(|id| marks::verdict(self.decision, id, l.line_in_item));
-        let summary = match verdict {
-            None => None,
-            Some(Verdict::Approved) => Some(Summary::Approved),
-            Some(Verdict::Rejected { .. }) => Some(Summary::Rejected),
-        };
+        let item = l.item.as_ref().and_then(|id| self.item(id));
+        // Lines of what is decided on as a whole have no line numbers of their own.
+        let summary = item.map(|item| {
+            let line = l.line_in_item.max(1);
+            match line_verdict(item, line, self.decision) {
+                None => Summary::Undecided,
+                Some(Verdict::Approved) => Summary::Approved,
+                Some(Verdict::Rejected { .. }) => Summary::Rejected,
+            }
+        });
         if let Some(summary) = summary {
             let rest = Rect::new(x, area.y, area.right().saturating_sub(x), 1);
             let mut sign = style(marks::sign_scope(summary));
@@ -456,6 +461,6 @@ fn scope(kind: RowKind) -> &'static str {
     match kind {
         RowKind::Added => "diff.plus",
         RowKind::Removed => "diff.minus",
-        RowKind::Context | RowKind::Header => "diff.context",
+        RowKind::Context | RowKind::HunkHeader | RowKind::Eof => "diff.context",
     }
 }
