@@ -6,12 +6,15 @@ use std::sync::Arc;
 use pvisor::LayerPath;
 use pvisor::change::{Change, ChangeKind};
 use pvisor::diff::rows::{DiffRow, RowKind, rows};
-use pvisor::diff::{ItemId, ItemKind, diff};
+use pvisor::diff::{FileDiff, ItemId, ItemKind, as_text, diff};
 use pvisor::layer::{Digest, FileType, Node};
 use pvisor::protocol::Contents;
 
 /// Lines shown around a hunk.
 const CONTEXT: usize = 3;
+
+/// A binary larger than this is not shown as text.
+const BINARY_SHOWN: usize = 256 * 1024;
 
 /// One row of the diff pane.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,10 +65,17 @@ impl Document {
         document.push_items(change, contents);
         if contents.too_large {
             document.note("too large to be shown here; it can be decided on as a whole");
-        } else if change.binary {
-            document.note("binary: decided on as a whole");
         } else if shows_lines(change) {
-            document.push_lines(change, contents);
+            let (old, new) = sides(contents);
+            if change.binary {
+                document.note("binary: decided on as a whole");
+                // It can be looked at all the same.
+                if old.len().max(new.len()) <= BINARY_SHOWN {
+                    document.push_lines(change, contents, &as_text(old, new));
+                }
+            } else {
+                document.push_lines(change, contents, &diff(old, new));
+            }
         }
         document.after = contents.after.clone().map(Arc::new);
         document
@@ -122,17 +132,15 @@ impl Document {
         }
     }
 
-    fn push_lines(&mut self, change: &Change, contents: &Contents) {
-        let empty = Vec::new();
-        let old = contents.before.as_ref().unwrap_or(&empty);
-        let new = contents.after.as_ref().unwrap_or(&empty);
+    fn push_lines(&mut self, change: &Change, contents: &Contents, difference: &FileDiff) {
+        let (old, new) = sides(contents);
         let ids: std::collections::HashSet<&ItemId> = change.items.iter().map(|i| &i.id).collect();
         let whole = change
             .items
             .iter()
             .find(|i| i.kind == ItemKind::Whole)
             .map(|i| &i.id);
-        for mut row in rows(old, new, &diff(old, new), CONTEXT) {
+        for mut row in rows(old, new, difference, CONTEXT) {
             // Lines of a file that is decided on as a whole belong to that whole.
             if let Some(id) = &row.item
                 && !ids.contains(id)
@@ -198,6 +206,13 @@ impl Document {
             .sum();
         rows + self.rows.len() * 96 + self.after.as_ref().map_or(0, |a| a.len())
     }
+}
+
+fn sides(contents: &Contents) -> (&[u8], &[u8]) {
+    (
+        contents.before.as_deref().unwrap_or_default(),
+        contents.after.as_deref().unwrap_or_default(),
+    )
 }
 
 fn hidden_in(bytes: &[u8]) -> usize {
