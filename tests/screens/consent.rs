@@ -227,7 +227,7 @@ fn nothing_is_decided_before_it_was_drawn() {
 fn a_decision_carries_what_was_drawn_not_what_came_since() {
     let mut session = Session::new();
     session.modified(b"t", b"v0\n", b"v1\n", &[]);
-    let mut screen = Screen::new(session, (80, 24));
+    let mut screen = Screen::new(session, (120, 40));
     screen.go_to(b"t");
     let shown = screen.state.changes[&workspace(b"t")].digest;
     // The agent writes again; the key comes before the next frame.
@@ -256,7 +256,7 @@ fn a_decision_carries_what_was_drawn_not_what_came_since() {
     // The new difference is shown against what was seen.
     screen.keys(&["2", "L"]);
     let text = screen.text();
-    assert!(text.contains("-v1") && text.contains("+v2"), "{text}");
+    assert!(text.contains("- v1") && text.contains("+ v2"), "{text}");
     assert!(!text.contains("v0"), "{text}");
     // Nothing is decided in that view.
     screen.press("space");

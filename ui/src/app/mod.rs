@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, at, never, select};
+use crossterm::event::MouseEventKind;
 use pvisor::protocol::{Request, Role, ServerMessage, Welcome};
 use pvisor::sandbox::ExitStatus;
 use pvisor::sandbox::spec::TerminalSize;
@@ -269,7 +270,10 @@ impl App {
 
     fn input(&mut self, event: &Input) -> io::Result<()> {
         self.model.now = self.started.elapsed();
-        self.soil(Dirty::Urgent);
+        // The mouse passing over changes nothing here.
+        if !matches!(event, Input::Mouse(m) if m.kind == MouseEventKind::Moved) {
+            self.soil(Dirty::Urgent);
+        }
         let Some(action) = update::interpret(&mut self.model, &self.keymap, event) else {
             return Ok(());
         };

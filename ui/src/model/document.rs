@@ -148,7 +148,7 @@ impl Document {
                 row.item = whole.cloned();
                 row.line_in_item = 0;
             }
-            if row.kind == RowKind::Added {
+            if row.kind == RowKind::Added && !change.binary {
                 self.hidden += hidden_in(&row.bytes);
             }
             self.rows.push(DocRow::Line(row));
@@ -240,47 +240,31 @@ fn target<'a>(node: Option<&'a Node>, side: &'a Option<Vec<u8>>) -> &'a [u8] {
 fn whole_text(change: &Change) -> Vec<u8> {
     let what = |n: &Option<Node>| n.as_ref().map_or("nothing", |n| n.file_type.name());
     let size = |n: &Option<Node>| n.as_ref().map_or(0, |n| n.size);
-    let mut text = Vec::new();
-    match &change.kind {
-        ChangeKind::Renamed { from } => {
-            text.extend_from_slice(b"renamed from ");
-            text.extend_from_slice(from.as_bytes());
+    // Of anything but a file the size says nothing.
+    let described = |word: &str, n: &Option<Node>| {
+        let text = format!("{word} {}, mode {}", what(n), mode(n.as_ref()));
+        match n {
+            Some(n) if n.file_type == FileType::File => format!("{text}, {} bytes", n.size),
+            _ => text,
         }
-        ChangeKind::Added => {
-            text = format!(
-                "new {}, mode {}, {} bytes",
-                what(&change.after),
-                mode(change.after.as_ref()),
-                size(&change.after)
-            )
-            .into_bytes();
-        }
-        ChangeKind::Deleted => {
-            text = format!(
-                "deleted {}, mode {}, {} bytes",
-                what(&change.before),
-                mode(change.before.as_ref()),
-                size(&change.before)
-            )
-            .into_bytes();
-        }
-        ChangeKind::Type => {
-            text = format!(
-                "{} replaced by {}",
-                what(&change.before),
-                what(&change.after)
-            )
-            .into_bytes();
-        }
-        _ => {
-            text = format!(
-                "content, {} -> {} bytes",
-                size(&change.before),
-                size(&change.after)
-            )
-            .into_bytes();
-        }
-    }
+    };
+    let mut text = match &change.kind {
+        ChangeKind::Renamed { from } => [b"renamed from ", from.as_bytes()].concat(),
+        ChangeKind::Added => described("new", &change.after).into_bytes(),
+        ChangeKind::Deleted => described("deleted", &change.before).into_bytes(),
+        ChangeKind::Type => format!(
+            "{} replaced by {}",
+            what(&change.before),
+            what(&change.after)
+        )
+        .into_bytes(),
+        _ => format!(
+            "content, {} -> {} bytes",
+            size(&change.before),
+            size(&change.after)
+        )
+        .into_bytes(),
+    };
     let link = change.after.as_ref().or(change.before.as_ref());
     if let Some(target) = link.and_then(|n| n.target.as_deref()) {
         text.extend_from_slice(b" -> ");

@@ -130,7 +130,11 @@ fn named(
         Name::PaneDiff => focus(model, Pane::Diff),
         Name::PaneAgent => focus(model, Pane::Agent),
         Name::PaneLog => focus(model, Pane::Log),
-        Name::Zoom => set(&mut model.zoom, true),
+        // One pane at a time is no more than that.
+        Name::Zoom => {
+            model.zoom |= model.layout.tabs.is_empty();
+            Vec::new()
+        }
         Name::Unzoom => set(&mut model.zoom, false),
         Name::Approve => decide::approve(model, state),
         Name::ApproveNext => decide::approve_next(model, state),

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use pvisor::LayerPath;
 use pvisor::change::Change;
 use pvisor::commit::Outcome;
-use pvisor::diff::ItemKind;
+use pvisor::diff::{ItemKind, ItemRef};
 use pvisor::layer::{Digest, Node};
 use pvisor::protocol::{Request, Role};
-use pvisor::review::Verdict;
+use pvisor::review::{Summary, Verdict, summary};
 use pvisor::session::state::{CommitRecord, SessionState};
 
 use super::{decide, search};
@@ -198,8 +198,17 @@ pub fn refresh(model: &mut Model, state: &SessionState) -> Vec<Effect> {
     vec![dry_run(number)]
 }
 
+/// A change of which something is approved.
+struct Approved<'a> {
+    change: &'a Change,
+    /// What is approved of it.
+    items: Vec<ItemRef>,
+    /// All of it is.
+    whole: bool,
+}
+
 /// Changes of which something is approved, as they stand.
-fn approved(state: &SessionState) -> Vec<(&Change, Vec<String>, usize)> {
+fn approved(state: &SessionState) -> Vec<Approved<'_>> {
     let mut out = Vec::new();
     for (key, decision) in &state.decisions {
         let Some(change) = state.changes.get(key) else {
@@ -208,37 +217,55 @@ fn approved(state: &SessionState) -> Vec<(&Change, Vec<String>, usize)> {
         let Some(decision) = marks::holding(change, Some(decision)) else {
             continue;
         };
-        let items: Vec<String> = decision
+        let items: Vec<ItemRef> = decision
             .verdicts
             .iter()
             .filter(|(_, v)| *v == Verdict::Approved)
-            .map(|(item, _)| item.to_string())
+            .map(|(item, _)| item.clone())
             .collect();
         if items.is_empty() {
             continue;
         }
-        let open = change
-            .items
-            .iter()
-            .filter(|i| {
-                pvisor::review::item_summary(i, Some(decision)) != pvisor::review::Summary::Approved
-            })
-            .count();
-        out.push((change, items, open));
+        let whole = summary(change, Some(decision)) == Summary::Approved;
+        out.push(Approved {
+            change,
+            items,
+            whole,
+        });
     }
     out
+}
+
+/// What is approved of a change, in words.
+fn parts(change: &Change, items: &[ItemRef]) -> String {
+    let words: Vec<String> = items
+        .iter()
+        .map(|named| {
+            let kind = change.items.iter().find(|i| i.id == named.id);
+            match (kind.map(|i| i.kind), named.lines) {
+                (Some(ItemKind::Hunk), None) => format!("hunk {}", named.id),
+                (Some(ItemKind::Hunk) | None, _) => format!("lines {named}"),
+                (Some(ItemKind::Whole), _) if change.from().is_some() => "the rename".to_owned(),
+                (Some(kind), _) => kind.name().to_owned(),
+            }
+        })
+        .collect();
+    words.join(", ")
 }
 
 /// Names what a commit would take.
 fn plan_hash(state: &SessionState) -> Digest {
     let mut text = Vec::new();
-    for (change, items, _) in approved(state) {
+    for Approved { change, items, .. } in approved(state) {
         text.extend_from_slice(&change.digest.0);
         text.extend_from_slice(change.key.layer.as_bytes());
         text.push(0);
         text.extend_from_slice(change.key.path.as_bytes());
         text.push(0);
-        text.extend_from_slice(items.join(" ").as_bytes());
+        for item in items {
+            text.extend_from_slice(item.to_string().as_bytes());
+            text.push(b' ');
+        }
         text.push(0);
     }
     Digest::of(&text)
@@ -416,12 +443,13 @@ fn plan_lines(model: &Model, state: &SessionState) -> Vec<PageLine> {
             plan_hash(state).to_string().get(..12).unwrap_or_default()
         ),
     ));
-    let keys: Vec<LayerPath> = approved.iter().map(|(c, ..)| c.key.clone()).collect();
+    let keys: Vec<LayerPath> = approved.iter().map(|a| a.change.key.clone()).collect();
     lines.extend(classes(state, &keys));
     let unseen: Vec<(usize, bool)> = approved
         .iter()
-        .filter(|(c, ..)| c.items.iter().any(|i| i.kind == ItemKind::Hunk) || c.added > 0)
-        .map(|(c, ..)| match model.diff.not_shown(&c.key, c.digest) {
+        .map(|a| a.change)
+        .filter(|c| c.added > 0 || c.removed > 0)
+        .map(|c| match model.diff.not_shown(&c.key, c.digest) {
             Some(rows) => (rows, false),
             None => (0, true),
         })
@@ -439,18 +467,28 @@ fn plan_lines(model: &Model, state: &SessionState) -> Vec<PageLine> {
         ));
     }
     lines.push(PageLine::new(Tone::Plain, ""));
-    for (change, items, open) in &approved {
-        lines.extend(plan_entry(model, change, items, *open));
+    for one in &approved {
+        lines.extend(plan_entry(model, one));
     }
     lines
 }
 
-fn plan_entry(model: &Model, change: &Change, items: &[String], open: usize) -> Vec<PageLine> {
+fn plan_entry(model: &Model, one: &Approved) -> Vec<PageLine> {
+    let change = one.change;
     let mut head = head_of(change);
-    if open > 0 {
-        head.extend_from_slice(format!("  part of it: {}", items.join(", ")).as_bytes());
+    if !one.whole {
+        let text = format!("  part of it: {}", parts(change, &one.items));
+        head.extend_from_slice(text.as_bytes());
     }
-    if let Some(text) = mode_change(change.before.as_ref(), change.after.as_ref()) {
+    // A file's bits come with the whole of it or as an item of their own.
+    let takes_mode = one.whole
+        || change
+            .items
+            .iter()
+            .any(|i| i.kind == ItemKind::Mode && one.items.iter().any(|n| n.id == i.id));
+    if let Some(text) = mode_change(change.before.as_ref(), change.after.as_ref())
+        && takes_mode
+    {
         head.extend_from_slice(text.as_bytes());
     }
     for risk in &change.risks {

@@ -10,7 +10,7 @@ use super::pages;
 use crate::effect::{Effect, Leave, Purpose};
 use crate::model::dialog::Check;
 use crate::model::document::Document;
-use crate::model::{Model, Severity};
+use crate::model::{Model, Notice, Severity};
 
 /// Takes a message in. Returns whether anything on the screen may look different.
 pub fn message(model: &mut Model, state: &mut SessionState, message: ServerMessage) -> bool {
@@ -46,10 +46,13 @@ fn note(model: &mut Model, update: &Update) {
                 format!("The command has ended with status {}.", status.code()),
             );
         }
-        Update::Noticed(text) => model.say(
-            Severity::Warning,
-            pvisor::text::visible(text.as_bytes()).into_owned(),
-        ),
+        // The state keeps it; here it is only shown.
+        Update::Noticed(text) => {
+            model.notice = Some(Notice {
+                severity: Severity::Warning,
+                text: pvisor::text::visible(text.as_bytes()).into_owned(),
+            });
+        }
         Update::Lost => model.say(
             Severity::Error,
             "The server was lost while the command ran.",

@@ -174,7 +174,9 @@ fn draw_row(buf: &mut Buffer, row: Rect, scene: Scene, what: &Row, over: Option<
             pen.word("list.fold", fold(open));
             let n = members.len();
             let text = match kind {
+                Fold::Touched if n == 1 => " 1 file touched (times only)".to_owned(),
                 Fold::Touched => format!(" {n} files touched (times only)"),
+                Fold::GitObjects if n == 1 => " 1 git object".to_owned(),
                 Fold::GitObjects => format!(" {n} git objects"),
                 Fold::Ignored => format!(" {n} ignored by git"),
             };

@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::{Scene, log};
-use crate::action::TABLE;
+use crate::action::{Name, TABLE};
 use crate::model::dialog::{Dialog, TextFor, TextLine};
 use crate::widget::line::{self, Look};
 
@@ -18,26 +18,43 @@ pub fn draw(buf: &mut Buffer, row: Rect, scene: Scene) -> Option<(u16, u16)> {
         line::draw_bytes(buf, row, notice.text.as_bytes(), &look);
         return None;
     }
+    hints(buf, row, scene);
+    None
+}
+
+/// The keys that matter here: how to get help and out at the right, the others as far as they fit.
+fn hints(buf: &mut Buffer, row: Rect, scene: Scene) {
     let context = scene.model.context();
+    let shown: Vec<(Name, String, &str)> = TABLE
+        .iter()
+        .filter(|e| !e.hint.is_empty() && e.contexts.contains(&context))
+        .filter_map(|e| Some((e.name, scene.model.keymap.key(e.name)?, e.hint)))
+        .collect();
+    let (last, first): (Vec<_>, Vec<_>) = shown
+        .into_iter()
+        .partition(|(name, ..)| matches!(name, Name::Help | Name::Quit));
+    let width = |key: &str, hint: &str| (key.chars().count() + hint.chars().count() + 3) as u16;
+    let at_right: u16 = last.iter().map(|(_, key, hint)| width(key, hint)).sum();
+    let end = row
+        .right()
+        .saturating_sub(at_right.saturating_sub(2))
+        .max(row.x);
     let mut x = row.x;
-    for entry in TABLE {
-        if entry.hint.is_empty() || !entry.contexts.contains(&context) {
-            continue;
-        }
-        let Some(key) = scene.model.keymap.key(entry.name) else {
-            continue;
-        };
-        let width = (key.chars().count() + entry.hint.chars().count() + 3) as u16;
-        if x + width > row.right() {
+    let mut put = |x: &mut u16, key: &str, hint: &str| {
+        let room = |x: u16| Rect::new(x, row.y, row.right().saturating_sub(x), 1);
+        *x += line::draw_text(buf, room(*x), key, scene.theme.style("ui.key")) + 1;
+        *x += line::draw_text(buf, room(*x), hint, scene.theme.style("ui.text.dim")) + 2;
+    };
+    for (_, key, hint) in &first {
+        if x + width(key, hint) > end {
             break;
         }
-        let room = |x: u16| Rect::new(x, row.y, row.right() - x, 1);
-        x += line::draw_text(buf, room(x), &key, scene.theme.style("ui.key"));
-        x += 1;
-        x += line::draw_text(buf, room(x), entry.hint, scene.theme.style("ui.text.dim"));
-        x += 2;
+        put(&mut x, key, hint);
     }
-    None
+    x = end;
+    for (_, key, hint) in &last {
+        put(&mut x, key, hint);
+    }
 }
 
 fn typed(buf: &mut Buffer, row: Rect, scene: Scene, text: &TextLine) -> (u16, u16) {
