@@ -117,9 +117,15 @@ impl Document {
                 .into_bytes(),
                 ItemKind::Link => {
                     let mut text = b"link target ".to_vec();
-                    text.extend_from_slice(target(change.before.as_ref(), &contents.before));
+                    text.extend_from_slice(target(
+                        change.before.as_ref(),
+                        contents.before.as_deref(),
+                    ));
                     text.extend_from_slice(b" -> ");
-                    text.extend_from_slice(target(change.after.as_ref(), &contents.after));
+                    text.extend_from_slice(target(
+                        change.after.as_ref(),
+                        contents.after.as_deref(),
+                    ));
                     text
                 }
                 ItemKind::Meta => meta_text(change),
@@ -153,9 +159,12 @@ impl Document {
             }
             self.rows.push(DocRow::Line(row));
         }
-        let crlf = new.windows(2).filter(|w| w == b"\r\n").count();
-        let lf = new.iter().filter(|b| **b == b'\n').count();
-        self.mixed_line_ends = crlf > 0 && crlf < lf;
+        let ends = || {
+            new.split_inclusive(|b| *b == b'\n')
+                .filter(|l| l.ends_with(b"\n"))
+        };
+        self.mixed_line_ends =
+            ends().any(|l| l.ends_with(b"\r\n")) && ends().any(|l| !l.ends_with(b"\r\n"));
         if old.is_empty() && new.is_empty() && shows_lines(change) {
             self.note("empty file");
         }
@@ -231,9 +240,9 @@ fn mode(node: Option<&Node>) -> String {
     node.map_or_else(|| "none".into(), |n| format!("{:06o}", n.full_mode()))
 }
 
-fn target<'a>(node: Option<&'a Node>, side: &'a Option<Vec<u8>>) -> &'a [u8] {
+fn target<'a>(node: Option<&'a Node>, side: Option<&'a [u8]>) -> &'a [u8] {
     node.and_then(|n| n.target.as_deref())
-        .or(side.as_deref())
+        .or(side)
         .unwrap_or(b"(none)")
 }
 

@@ -141,7 +141,7 @@ impl Theme {
                 name: name.clone(),
                 cause: e.to_string(),
             })?;
-            next = file.inherits.clone();
+            next = file.inherits.as_deref().map(str::to_owned);
             chain.push(name.clone());
             files.push((name, file));
         }

@@ -104,11 +104,7 @@ fn from_diff(model: &mut Model, state: &SessionState) -> Option<Chosen> {
     let document = model.diff.document.clone()?;
     let rows = model.diff.chosen();
     let drawn = model.layout.diff_key.as_ref() == Some(&document.key)
-        && model
-            .layout
-            .diff_lines
-            .iter()
-            .any(|row| *row == model.diff.cursor);
+        && model.layout.diff_lines.contains(&model.diff.cursor);
     if !drawn {
         say_not_drawn(model);
         return None;

@@ -167,10 +167,10 @@ impl Page<'_> {
     fn lay_out(&self, row: usize, skip: usize) -> (Glyphs, Vec<std::ops::Range<usize>>) {
         let diff = &self.scene.model.diff;
         let DocRow::Line(l) = &self.document.rows[row] else {
-            return (Glyphs::default(), vec![0..0]);
+            return (Glyphs::default(), std::iter::once(0..0).collect());
         };
         if matches!(l.kind, RowKind::HunkHeader | RowKind::Eof) {
-            return (Glyphs::default(), vec![0..0]);
+            return (Glyphs::default(), std::iter::once(0..0).collect());
         }
         let width = self.text_width();
         let lines = skip + usize::from(self.body.height) + 1;

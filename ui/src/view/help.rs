@@ -1,5 +1,7 @@
 //! The help page, made of the action table and the keymap in force.
 
+use std::fmt::Write as _;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -74,12 +76,13 @@ pub fn key_table(keymap: &Keymap) -> String {
             .iter()
             .map(|k| format!("`{}`", k.replace('|', "\\|")))
             .collect();
-        out.push_str(&format!(
-            "| {} | `{}` | {} |\n",
+        let _ = writeln!(
+            out,
+            "| {} | `{}` | {} |",
             keys.join(" "),
             entry.id,
             entry.help
-        ));
+        );
     }
     out
 }

@@ -410,9 +410,9 @@ mod tests {
         let bytes = "aé漢b".as_bytes();
         for start in 0..=bytes.len() {
             for end in start..=bytes.len() + 2 {
-                let changed = [start..end];
+                let changed = start..end;
                 let how = How {
-                    changed: &changed,
+                    changed: std::slice::from_ref(&changed),
                     ..How::default()
                 };
                 let glyphs = Glyphs::of(bytes, how);
