@@ -1,1 +1,3 @@
+//! The screens of the workstation: state in, picture out.
 
+mod agent_pane;
