@@ -1,9 +1,3 @@
 //! The screens of the workstation: state in, picture out.
 
 mod agent_pane;
-mod consent;
-mod deciding;
-mod fixture;
-mod hostile;
-mod sizes;
-mod views;
