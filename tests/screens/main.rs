@@ -1,3 +1,9 @@
 //! The screens of the workstation: state in, picture out.
 
 mod agent_pane;
+mod consent;
+mod deciding;
+mod fixture;
+mod hostile;
+mod sizes;
+mod views;
