@@ -264,6 +264,24 @@ fn a_decision_carries_what_was_drawn_not_what_came_since() {
 }
 
 #[test]
+fn a_running_command_has_the_focus_first_and_an_ended_one_has_not() {
+    use pvisor::protocol::{Role, Welcome};
+    use pvisor::sandbox::spec::TerminalSize;
+    let focus = |session: Session| {
+        let welcome = Welcome {
+            state: session.state,
+            screen: Vec::new(),
+            size: TerminalSize { rows: 24, cols: 80 },
+            role: Role::Driver,
+        };
+        let keymap = pvisor_tui::keymap::Keymap::default();
+        pvisor_tui::model::Model::new(&welcome, keymap, 10, false).focus
+    };
+    assert_eq!(focus(Session::full()), Pane::Agent);
+    assert_eq!(focus(Session::full().ended(0)), Pane::Files);
+}
+
+#[test]
 fn keys_in_the_agents_pane_never_decide() {
     let mut screen = approved();
     screen.press("3");

@@ -215,7 +215,8 @@ impl Session {
     /// A session with one of everything.
     pub fn full() -> Self {
         let mut s = Self::new();
-        let old: String = (1..=40).map(|i| format!("line {i}\n")).collect();
+        let lines: Vec<String> = (1..=40).map(|i| format!("line {i}")).collect();
+        let old = lines.join("\n") + "\n";
         let new = old
             .replace("line 5\n", "line five\n")
             .replace("line 30\n", "line 30\nline 30b\n");
@@ -319,6 +320,7 @@ impl Screen {
             suspended: 0,
             clock: Duration::ZERO,
         };
+        screen.model.focus = pvisor_tui::model::Pane::Files;
         screen.draw();
         screen
     }

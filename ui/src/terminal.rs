@@ -25,6 +25,8 @@ const BUFFER: usize = 64 * 1024;
 
 /// Whether the terminal is in our modes now.
 static ENTERED: AtomicBool = AtomicBool::new(false);
+/// Whether a thread has panicked since the screen was entered.
+static PANICKED: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
 
 /// The terminal in our modes. Dropping it gives the terminal back.
@@ -124,6 +126,11 @@ impl Drop for Screen {
     }
 }
 
+/// Whether a thread has panicked: what it said is on the terminal already.
+pub fn panicked() -> bool {
+    PANICKED.load(Ordering::SeqCst)
+}
+
 /// Leaves our modes if they are on. Errors are not reported: the terminal may be gone.
 fn restore() {
     if !ENTERED.swap(false, Ordering::SeqCst) {
@@ -148,5 +155,10 @@ fn restore_on_panic() {
     std::panic::set_hook(Box::new(move |info| {
         restore();
         before(info);
+        PANICKED.store(true, Ordering::SeqCst);
+        // Another thread than the screen's own: the screen has to end too, and it may be waiting.
+        if std::thread::current().name() != Some("main") {
+            let _ = signal_hook::low_level::raise(signal_hook::consts::SIGTERM);
+        }
     }));
 }

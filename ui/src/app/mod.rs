@@ -23,7 +23,7 @@ use crate::effect::{Effect, Leave};
 use crate::input::Input;
 use crate::keymap::Keymap;
 use crate::model::Model;
-use crate::terminal::Screen;
+use crate::terminal::{self, Screen};
 use crate::theme::{Depth, Theme};
 use crate::{update, view};
 use link::{Back, Link};
@@ -115,6 +115,10 @@ pub fn run(client: Client, welcome: Welcome, options: Options) -> anyhow::Result
     let exit = app.run(&input, &messages, &signals);
     app.screen.leave();
     app.link.finish();
+    anyhow::ensure!(
+        !terminal::panicked(),
+        "a part of the screen has failed; the session goes on"
+    );
     exit
 }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 use crossterm::event::KeyEvent;
 use pvisor::emulator::Emulator;
 use pvisor::protocol::{Role, Welcome};
+use pvisor::session::state::RunState;
 
 use crate::action::Context;
 use crate::keymap::Keymap;
@@ -75,8 +76,6 @@ pub struct Notice {
 pub struct Agent {
     /// What its bytes have painted. Answers to its queries are the server's business.
     pub emulator: Emulator,
-    /// The command's streams are pipes: there is no terminal to type into.
-    pub pipes: bool,
     /// The pane was left by its key just now: the same key again goes to the agent.
     pub just_left: bool,
 }
@@ -147,11 +146,13 @@ impl Model {
         let mut emulator = Emulator::new(welcome.size, scrollback);
         // The server answers the agent's queries.
         drop(emulator.feed(&welcome.screen));
+        // Whoever starts or joins a running command wants to talk to it first.
+        let running = welcome.state.run == Some(RunState::Running);
         Self {
             now: Duration::ZERO,
             keymap,
             role: welcome.role,
-            focus: Pane::Files,
+            focus: if running { Pane::Agent } else { Pane::Files },
             before_agent: Pane::Files,
             zoom: false,
             list: List::default(),
@@ -159,7 +160,6 @@ impl Model {
             diff: DiffPane::new(),
             agent: Agent {
                 emulator,
-                pipes: false,
                 just_left: false,
             },
             log_up: 0,

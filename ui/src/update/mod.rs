@@ -5,6 +5,7 @@ mod decide;
 mod leave;
 mod navigate;
 mod pages;
+mod plan;
 mod pointer;
 mod replies;
 mod search;

@@ -1,0 +1,373 @@
+//! What pages that ask for consent say: the plan of a commit, what an undo, a revert or a discard
+//! would do. Owns the words and the hash that names a plan; no class of change is left out.
+
+use std::collections::BTreeMap;
+
+use pvisor::LayerPath;
+use pvisor::change::Change;
+use pvisor::commit::Outcome;
+use pvisor::diff::{ItemKind, ItemRef};
+use pvisor::layer::{Digest, Node};
+use pvisor::review::{Summary, Verdict, summary};
+use pvisor::session::state::{CommitRecord, SessionState};
+
+use crate::model::dialog::{PageLine, Subject, Tone};
+use crate::model::{Model, marks};
+
+/// A change of which something is approved.
+pub struct Approved<'a> {
+    /// The change.
+    pub change: &'a Change,
+    /// What is approved of it.
+    pub items: Vec<ItemRef>,
+    /// All of it is.
+    pub whole: bool,
+}
+
+/// Changes of which something is approved, as they stand.
+pub fn approved(state: &SessionState) -> Vec<Approved<'_>> {
+    let mut out = Vec::new();
+    for (key, decision) in &state.decisions {
+        let Some(change) = state.changes.get(key) else {
+            continue;
+        };
+        let Some(decision) = marks::holding(change, Some(decision)) else {
+            continue;
+        };
+        let items: Vec<ItemRef> = decision
+            .verdicts
+            .iter()
+            .filter(|(_, v)| *v == Verdict::Approved)
+            .map(|(item, _)| item.clone())
+            .collect();
+        if items.is_empty() {
+            continue;
+        }
+        let whole = summary(change, Some(decision)) == Summary::Approved;
+        out.push(Approved {
+            change,
+            items,
+            whole,
+        });
+    }
+    out
+}
+
+/// What is approved of a change, in words.
+fn parts(change: &Change, items: &[ItemRef]) -> String {
+    let words: Vec<String> = items
+        .iter()
+        .map(|named| {
+            let kind = change.items.iter().find(|i| i.id == named.id);
+            match (kind.map(|i| i.kind), named.lines) {
+                (Some(ItemKind::Hunk), None) => format!("hunk {}", named.id),
+                (Some(ItemKind::Hunk) | None, _) => format!("lines {named}"),
+                (Some(ItemKind::Whole), _) if change.from().is_some() => "the rename".to_owned(),
+                (Some(kind), _) => kind.name().to_owned(),
+            }
+        })
+        .collect();
+    words.join(", ")
+}
+
+/// Names what a commit would take.
+pub fn plan_hash(state: &SessionState) -> Digest {
+    let mut text = Vec::new();
+    for Approved { change, items, .. } in approved(state) {
+        text.extend_from_slice(&change.digest.0);
+        text.extend_from_slice(change.key.layer.as_bytes());
+        text.push(0);
+        text.extend_from_slice(change.key.path.as_bytes());
+        text.push(0);
+        for item in items {
+            text.extend_from_slice(item.to_string().as_bytes());
+            text.push(b' ');
+        }
+        text.push(0);
+    }
+    Digest::of(&text)
+}
+
+/// What a page about `subject` says, and the hash that names exactly that.
+pub fn describe(
+    model: &Model,
+    state: &SessionState,
+    subject: &Subject,
+    keys: &[LayerPath],
+) -> (Digest, Vec<PageLine>) {
+    match subject {
+        Subject::Commit => (plan_hash(state), plan_lines(model, state)),
+        Subject::UndoCommit(number) => {
+            let record = state.commits.iter().find(|c| c.number == *number);
+            (Digest::of(&number.to_le_bytes()), undo_lines(record))
+        }
+        Subject::Revert(_) => {
+            let mut lines = vec![PageLine::new(
+                Tone::Head,
+                format!(
+                    "Take {} back: the agent will see the host's side again.",
+                    count(keys.len(), "change")
+                ),
+            )];
+            lines.push(PageLine::new(
+                Tone::Warn,
+                "What the agent made of them is lost.",
+            ));
+            lines.extend(list(state, keys));
+            (Digest::of(b"revert"), lines)
+        }
+        Subject::Approve(_) => {
+            let mut lines = vec![PageLine::new(
+                Tone::Head,
+                format!("Approve {} at once:", count(keys.len(), "change")),
+            )];
+            lines.extend(classes(state, keys));
+            lines.push(PageLine::new(Tone::Plain, ""));
+            lines.extend(list(state, keys));
+            (Digest::of(b"approve"), lines)
+        }
+        Subject::Discard => {
+            let mut lines = vec![
+                PageLine::new(
+                    Tone::Head,
+                    format!(
+                        "Throw the staged side away: {} will be lost.",
+                        count(state.changes.len(), "change")
+                    ),
+                ),
+                PageLine::new(Tone::Warn, "This cannot be undone."),
+            ];
+            let keys: Vec<LayerPath> = state.changes.keys().cloned().collect();
+            lines.extend(classes(state, &keys));
+            (Digest::of(b"discard"), lines)
+        }
+    }
+}
+
+fn count(n: usize, noun: &str) -> String {
+    if n == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{n} {noun}s")
+    }
+}
+
+/// Every class of change with its count: none is hidden behind a total.
+fn classes(state: &SessionState, keys: &[LayerPath]) -> Vec<PageLine> {
+    let mut kinds: BTreeMap<&'static str, usize> = BTreeMap::new();
+    let mut risks = BTreeMap::new();
+    for change in keys.iter().filter_map(|k| state.changes.get(k)) {
+        *kinds.entry(change.kind.name()).or_default() += 1;
+        for risk in &change.risks {
+            *risks.entry(*risk).or_insert(0usize) += 1;
+        }
+    }
+    let mut lines: Vec<PageLine> = kinds
+        .into_iter()
+        .map(|(kind, n)| PageLine::new(Tone::Plain, format!("  {n:>6} {kind}")))
+        .collect();
+    lines.extend(
+        risks
+            .into_iter()
+            .map(|(risk, n)| PageLine::new(Tone::Warn, format!("  {n:>6} {}", risk.name()))),
+    );
+    lines
+}
+
+fn path_of(key: &LayerPath) -> Vec<u8> {
+    let mut text = Vec::new();
+    if key.layer != pvisor::layer::WORKSPACE {
+        text.extend_from_slice(key.layer.as_bytes());
+        text.push(b':');
+    }
+    if key.path.is_root() {
+        text.push(b'.');
+    }
+    text.extend_from_slice(key.path.as_bytes());
+    text
+}
+
+fn head_of(change: &Change) -> Vec<u8> {
+    let mut text = format!("  {} ", marks::letter(&change.kind)).into_bytes();
+    if let Some(from) = change.from() {
+        text.extend_from_slice(from.as_bytes());
+        text.extend_from_slice(b" -> ");
+    }
+    text.extend(path_of(&change.key));
+    text.extend_from_slice(marks::type_suffix(change.file_type()).as_bytes());
+    text
+}
+
+fn list(state: &SessionState, keys: &[LayerPath]) -> Vec<PageLine> {
+    keys.iter()
+        .map(|key| match state.changes.get(key) {
+            Some(change) => {
+                let mut text = head_of(change);
+                for risk in &change.risks {
+                    text.extend_from_slice(format!("  !{}", marks::badge(*risk)).as_bytes());
+                }
+                let tone = if change.risks.is_empty() {
+                    Tone::Plain
+                } else {
+                    Tone::Warn
+                };
+                PageLine::new(tone, text)
+            }
+            None => PageLine::new(Tone::Plain, [b"    ".to_vec(), path_of(key)].concat()),
+        })
+        .collect()
+}
+
+fn undo_lines(record: Option<&CommitRecord>) -> Vec<PageLine> {
+    let Some(record) = record else {
+        return Vec::new();
+    };
+    let what = match record.undoes {
+        Some(n) => format!("the undo of commit {n}"),
+        None => format!("commit {}", record.number),
+    };
+    let mut lines = vec![
+        PageLine::new(
+            Tone::Head,
+            format!(
+                "Put back what {what} wrote to {} of the host:",
+                count(record.paths.len(), "path")
+            ),
+        ),
+        PageLine::new(
+            Tone::Plain,
+            "Paths that somebody edited since are refused, and then nothing is written.",
+        ),
+        PageLine::new(Tone::Plain, ""),
+    ];
+    lines.extend(
+        record
+            .paths
+            .iter()
+            .map(|k| PageLine::new(Tone::Plain, [b"    ".to_vec(), path_of(k)].concat())),
+    );
+    lines
+}
+
+fn plan_lines(model: &Model, state: &SessionState) -> Vec<PageLine> {
+    let approved = approved(state);
+    let mut lines = Vec::new();
+    let total = approved.len();
+    lines.push(PageLine::new(
+        Tone::Head,
+        format!(
+            "Commit {} to the host. Set {}.",
+            count(total, "change"),
+            plan_hash(state).to_string().get(..12).unwrap_or_default()
+        ),
+    ));
+    let keys: Vec<LayerPath> = approved.iter().map(|a| a.change.key.clone()).collect();
+    lines.extend(classes(state, &keys));
+    let unseen: Vec<(usize, bool)> = approved
+        .iter()
+        .map(|a| a.change)
+        .filter(|c| c.added > 0 || c.removed > 0)
+        .map(|c| match model.diff.not_shown(&c.key, c.digest) {
+            Some(rows) => (rows, false),
+            None => (0, true),
+        })
+        .collect();
+    let files = unseen.iter().filter(|(_, whole)| *whole).count();
+    let rows: usize = unseen.iter().map(|(rows, _)| rows).sum();
+    if files > 0 || rows > 0 {
+        lines.push(PageLine::new(
+            Tone::Warn,
+            format!(
+                "Not shown on this screen: {} whole, {} of others.",
+                count(files, "diff"),
+                count(rows, "row")
+            ),
+        ));
+    }
+    lines.push(PageLine::new(Tone::Plain, ""));
+    for one in &approved {
+        lines.extend(plan_entry(model, one));
+    }
+    lines
+}
+
+fn plan_entry(model: &Model, one: &Approved) -> Vec<PageLine> {
+    let change = one.change;
+    let mut head = head_of(change);
+    if !one.whole {
+        let text = format!("  part of it: {}", parts(change, &one.items));
+        head.extend_from_slice(text.as_bytes());
+    }
+    // A file's bits come with the whole of it or as an item of their own.
+    let takes_mode = one.whole
+        || change
+            .items
+            .iter()
+            .any(|i| i.kind == ItemKind::Mode && one.items.iter().any(|n| n.id == i.id));
+    if let Some(text) = mode_change(change.before.as_ref(), change.after.as_ref())
+        && takes_mode
+    {
+        head.extend_from_slice(text.as_bytes());
+    }
+    for risk in &change.risks {
+        head.extend_from_slice(format!("  !{}", marks::badge(*risk)).as_bytes());
+    }
+    let tone = if change.risks.is_empty() {
+        Tone::Plain
+    } else {
+        Tone::Warn
+    };
+    let mut lines = vec![PageLine::new(tone, head)];
+    if let Some(conflict) = &change.conflict {
+        lines.push(PageLine::new(
+            Tone::Bad,
+            format!("      conflict: {}", conflict.describe()),
+        ));
+    }
+    match model.diff.not_shown(&change.key, change.digest) {
+        Some(0) => {}
+        Some(rows) => lines.push(PageLine::new(
+            Tone::Warn,
+            format!("      {} of it not shown", count(rows, "row")),
+        )),
+        None if change.added > 0 || change.removed > 0 => lines.push(PageLine::new(
+            Tone::Warn,
+            format!("      not shown: +{} -{}", change.added, change.removed),
+        )),
+        None => {}
+    }
+    lines
+}
+
+fn mode_change(before: Option<&Node>, after: Option<&Node>) -> Option<String> {
+    match (before, after) {
+        (Some(a), Some(b)) if a.full_mode() != b.full_mode() => Some(format!(
+            "  mode {:06o} -> {:06o}",
+            a.full_mode(),
+            b.full_mode()
+        )),
+        (None, Some(b)) if b.mode & 0o111 != 0 && b.file_type == pvisor::layer::FileType::File => {
+            Some(format!("  mode {:06o}", b.full_mode()))
+        }
+        _ => None,
+    }
+}
+
+/// What stands in the way, for the page.
+pub fn obstacles(outcome: &Outcome) -> Vec<PageLine> {
+    match outcome {
+        Outcome::Refused { refusals } => refusals
+            .iter()
+            .map(|r| {
+                let mut text = path_of(&r.key);
+                text.extend_from_slice(b": ");
+                text.extend_from_slice(r.reason.as_bytes());
+                PageLine::new(Tone::Bad, text)
+            })
+            .collect(),
+        Outcome::Unsettled { reason, .. } => {
+            vec![PageLine::new(Tone::Bad, reason.clone())]
+        }
+        Outcome::Committed { .. } | Outcome::Planned { .. } | Outcome::Nothing => Vec::new(),
+    }
+}
