@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod node;
+pub mod remove;
 pub mod restore;
 pub mod walk;
 

@@ -195,3 +195,17 @@ mod optional_bytes {
         Ok(Option::<Exact>::deserialize(d)?.map(|e| e.0))
     }
 }
+
+impl Timestamp {
+    /// The present moment.
+    pub fn now() -> Self {
+        let now = jiff::Timestamp::now();
+        // A negative subsecond part (before 1970) is folded into the second before.
+        let (sec, nsec) = (now.as_second(), now.subsec_nanosecond());
+        if nsec < 0 {
+            Self { sec: sec - 1, nsec: (nsec + 1_000_000_000) as u32 }
+        } else {
+            Self { sec, nsec: nsec as u32 }
+        }
+    }
+}

@@ -2,6 +2,7 @@
 //! and the process tree; knows nothing of review or commit. Without a sandbox nothing runs.
 
 pub mod boundary;
+pub mod detach;
 pub mod spec;
 pub mod start;
 

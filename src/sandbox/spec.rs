@@ -34,6 +34,8 @@ pub struct MountSpec {
     pub target: PathBuf,
     /// What may be done with it.
     pub access: MountAccess,
+    /// The layer's name, when it is staged and the person gave one (`SRC=NAME`).
+    pub name: Option<String>,
 }
 
 /// Rows and columns of a terminal.
