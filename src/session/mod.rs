@@ -10,6 +10,7 @@ mod journal;
 mod outbox;
 mod requests;
 mod serve;
+mod reduce;
 pub mod server;
 pub mod state;
 pub mod store;
