@@ -3,13 +3,19 @@
 //! without following a link or crossing a mount. Never writes to a lower.
 
 pub mod access;
+mod copy;
+pub mod direct;
 pub mod node;
 pub mod remove;
+pub mod read;
 pub mod restore;
+pub mod tree;
 pub mod walk;
 
 pub use access::{AccessError, StageAccess, UpperEntry};
+pub use direct::DirectAccess;
 pub use node::{Digest, FileType, Node, Timestamp};
+pub use tree::Tree;
 
 use std::path::{Path, PathBuf};
 

@@ -290,8 +290,9 @@ impl Session {
                 self.reply(reply_to, result);
             }
             JobDone::Committed { outcome, undoes, scanned, reply_to } => {
-                self.take_changes(scanned);
+                // First the commit, then what it left: rejections are carried over by the reducer.
                 self.committed(&outcome, undoes, reply_to);
+                self.take_changes(scanned);
                 self.record();
                 self.reply(reply_to, Ok(Reply::Outcome(outcome)));
             }

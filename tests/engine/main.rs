@@ -1,1 +1,5 @@
-fn main() {}
+//! Tests of the engine against real directory trees and, where the machine allows it, the kernel's
+//! overlayfs in a user namespace.
+
+mod changes;
+mod layers;
