@@ -203,9 +203,15 @@ impl Timestamp {
         // A negative subsecond part (before 1970) is folded into the second before.
         let (sec, nsec) = (now.as_second(), now.subsec_nanosecond());
         if nsec < 0 {
-            Self { sec: sec - 1, nsec: (nsec + 1_000_000_000) as u32 }
+            Self {
+                sec: sec - 1,
+                nsec: (nsec + 1_000_000_000) as u32,
+            }
         } else {
-            Self { sec, nsec: nsec as u32 }
+            Self {
+                sec,
+                nsec: nsec as u32,
+            }
         }
     }
 }

@@ -21,7 +21,10 @@ const DIRECTORY: OFlag = OFlag::O_RDONLY
 /// fine; a mount point inside is left alone and reported as an error.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a directory to remove"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "not a directory to remove",
+        ));
     };
     let parent = match open(parent, DIRECTORY, Mode::empty()) {
         Err(Errno::ENOENT) => return Ok(()),
@@ -42,7 +45,10 @@ fn remove_entry(parent: BorrowedFd<'_>, name: &CStr, device: libc::dev_t) -> io:
         return Ok(());
     }
     if stat.st_dev != device {
-        return Err(io::Error::new(io::ErrorKind::ResourceBusy, "a mount lies in the way"));
+        return Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "a mount lies in the way",
+        ));
     }
     let directory = open_directory(parent, name)?;
     let mut names = Vec::new();
@@ -91,7 +97,8 @@ mod tests {
         std::fs::create_dir_all(tree.join("a/b")).expect("makes");
         symlink(&outside, tree.join("a/link")).expect("links");
         symlink(dir.path(), tree.join("a/dirlink")).expect("links");
-        std::fs::set_permissions(tree.join("a/b"), std::fs::Permissions::from_mode(0)).expect("chmod");
+        std::fs::set_permissions(tree.join("a/b"), std::fs::Permissions::from_mode(0))
+            .expect("chmod");
         remove_tree(&tree).expect("removes");
         assert!(!tree.exists());
         assert_eq!(std::fs::read_to_string(&outside).expect("reads"), "kept");

@@ -44,7 +44,10 @@ pub struct Agent {
 }
 
 impl Agent {
-    #[allow(clippy::too_many_arguments, reason = "each is a part of one command, used once")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each is a part of one command, used once"
+    )]
     /// Takes a started command over. Its output is read from [`Agent::listen`] on.
     pub fn new(
         io: AgentIo,
@@ -59,17 +62,27 @@ impl Agent {
         let (stdin, unheard, terminal) = match io {
             AgentIo::Pty(master) => {
                 let reader = File::from(master.try_clone()?);
-                (master, vec![(Stream::Out, reader)], Some(Emulator::new(size, SCROLLBACK)))
+                (
+                    master,
+                    vec![(Stream::Out, reader)],
+                    Some(Emulator::new(size, SCROLLBACK)),
+                )
             }
-            AgentIo::Pipes { stdin, stdout, stderr } => {
+            AgentIo::Pipes {
+                stdin,
+                stdout,
+                stderr,
+            } => {
                 let readers = vec![(Stream::Out, stdout.into()), (Stream::Err, stderr.into())];
                 (stdin, readers, None)
             }
         };
         let waiter = events.clone();
-        thread::Builder::new().name("agent-exit".into()).spawn(move || {
-            let _ = waiter.send(Event::Exited(exit.wait()));
-        })?;
+        thread::Builder::new()
+            .name("agent-exit".into())
+            .spawn(move || {
+                let _ = waiter.send(Event::Exited(exit.wait()));
+            })?;
         Ok(Self {
             control,
             input: Some(writer(stdin)?),
@@ -144,14 +157,16 @@ impl Agent {
         // Processes it left behind may hold the streams open for ever; nothing waits for them.
         let (gate, events) = (Arc::clone(&self.gate), self.events.clone());
         let streams = self.streams_open;
-        let _ = thread::Builder::new().name("agent-leftovers".into()).spawn(move || {
-            gate.pass();
-            thread::sleep(LEFTOVERS);
-            gate.pass();
-            for _ in 0..streams {
-                let _ = events.send(Event::OutputEnded(Stream::Out));
-            }
-        });
+        let _ = thread::Builder::new()
+            .name("agent-leftovers".into())
+            .spawn(move || {
+                gate.pass();
+                thread::sleep(LEFTOVERS);
+                gate.pass();
+                for _ in 0..streams {
+                    let _ = events.send(Event::OutputEnded(Stream::Out));
+                }
+            });
     }
 
     /// Process gone and streams dry.
@@ -166,7 +181,9 @@ impl Agent {
 
     /// Sets the terminal's size; false when it has it already or has none.
     pub fn resize(&mut self, size: TerminalSize) -> bool {
-        let Some(terminal) = &mut self.terminal else { return false };
+        let Some(terminal) = &mut self.terminal else {
+            return false;
+        };
         if size == self.size || size.rows == 0 || size.cols == 0 {
             return false;
         }
@@ -183,7 +200,9 @@ impl Agent {
 
     /// Bytes that paint its terminal as it stands; empty for pipes.
     pub fn screen(&self) -> Vec<u8> {
-        self.terminal.as_ref().map_or_else(Vec::new, Emulator::snapshot)
+        self.terminal
+            .as_ref()
+            .map_or_else(Vec::new, Emulator::snapshot)
     }
 
     /// Asks it to end, and ends it after `grace`.
@@ -204,14 +223,16 @@ impl Agent {
 /// A thread that writes to the command, so that one which does not read holds up nobody.
 fn writer(stdin: OwnedFd) -> std::io::Result<Sender<Vec<u8>>> {
     let (out, input) = unbounded::<Vec<u8>>();
-    thread::Builder::new().name("agent-input".into()).spawn(move || {
-        let mut stdin = File::from(stdin);
-        for bytes in input {
-            if stdin.write_all(&bytes).is_err() {
-                break;
+    thread::Builder::new()
+        .name("agent-input".into())
+        .spawn(move || {
+            let mut stdin = File::from(stdin);
+            for bytes in input {
+                if stdin.write_all(&bytes).is_err() {
+                    break;
+                }
             }
-        }
-    })?;
+        })?;
     Ok(out)
 }
 

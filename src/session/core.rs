@@ -91,12 +91,21 @@ impl Session {
     /// Carries one event out.
     pub fn handle(&mut self, event: Event) {
         match event {
-            Event::Joined { client, user, hello, outbox } => {
+            Event::Joined {
+                client,
+                user,
+                hello,
+                outbox,
+            } => {
                 self.joined(client, user, &hello, outbox);
             }
             Event::Left(client) => self.left(client),
             Event::CaughtUp(client) => self.caught_up(client),
-            Event::Requested { client, id, request } => self.requested(client, id, request),
+            Event::Requested {
+                client,
+                id,
+                request,
+            } => self.requested(client, id, request),
             Event::OutputRead(stream, bytes) => self.output(stream, bytes),
             Event::OutputEnded(_) => {
                 if let Some(agent) = &mut self.agent {
@@ -154,7 +163,12 @@ impl Session {
             exit: self.state.exit,
             ended: self.state.ended,
             boundary: self.state.boundary.clone(),
-            commits: self.state.commits.iter().filter(|c| c.undoes.is_none()).count() as u32,
+            commits: self
+                .state
+                .commits
+                .iter()
+                .filter(|c| c.undoes.is_none())
+                .count() as u32,
         };
         if let Err(error) = self.store.save(&record) {
             tracing::error!(%error, "writing session.json");
@@ -200,7 +214,11 @@ impl Session {
             owns_command: hello.owns_command,
         };
         self.clients.insert(client, connected);
-        self.agree(Update::Joined(super::state::Person { client, user, role: hello.role }));
+        self.agree(Update::Joined(super::state::Person {
+            client,
+            user,
+            role: hello.role,
+        }));
         // Nobody's bytes are lost: the agent is heard from the first listener on.
         if let Some(agent) = &mut self.agent {
             agent.listen();
@@ -208,23 +226,33 @@ impl Session {
     }
 
     fn left(&mut self, client: ClientId) {
-        let Some(gone) = self.clients.remove(&client) else { return };
+        let Some(gone) = self.clients.remove(&client) else {
+            return;
+        };
         gone.outbox.abandon();
         self.agree(Update::Left(client));
-        if gone.owns_command && let Some(agent) = &self.agent {
+        if gone.owns_command
+            && let Some(agent) = &self.agent
+        {
             agent.stop(GRACE);
         }
     }
 
     fn caught_up(&mut self, client: ClientId) {
-        let Some(client) = self.clients.get(&client) else { return };
-        client.outbox.push(ServerMessage::Snapshot(Box::new(self.state.clone())));
+        let Some(client) = self.clients.get(&client) else {
+            return;
+        };
+        client
+            .outbox
+            .push(ServerMessage::Snapshot(Box::new(self.state.clone())));
         if let Some(agent) = &self.agent
             && client.wants_output
         {
             let mut paint = b"\x1bc".to_vec();
             paint.extend(agent.screen());
-            client.outbox.push(ServerMessage::Output(Stream::Out, paint));
+            client
+                .outbox
+                .push(ServerMessage::Output(Stream::Out, paint));
         }
     }
 
@@ -232,7 +260,9 @@ impl Session {
         let Some(agent) = &mut self.agent else { return };
         agent.wrote(stream, &bytes);
         for client in self.clients.values().filter(|c| c.wants_output) {
-            client.outbox.push(ServerMessage::Output(stream, bytes.clone()));
+            client
+                .outbox
+                .push(ServerMessage::Output(stream, bytes.clone()));
         }
     }
 
@@ -257,7 +287,10 @@ impl Session {
         if let Some(agent) = self.agent.take() {
             agent.finish();
         }
-        self.agree(Update::Exited { status, at: Timestamp::now() });
+        self.agree(Update::Exited {
+            status,
+            at: Timestamp::now(),
+        });
         self.record();
         self.push_job(Job::Sync);
     }
@@ -280,16 +313,29 @@ impl Session {
                     self.scan(Then::Rest);
                 }
             }
-            JobDone::Reverted { paths, error, scanned, reply_to } => {
+            JobDone::Reverted {
+                paths,
+                error,
+                scanned,
+                reply_to,
+            } => {
                 self.take_changes(scanned);
                 if !paths.is_empty() {
                     let by = self.user_of(reply_to);
-                    self.agree(Update::Reverted { paths: paths.clone(), by });
+                    self.agree(Update::Reverted {
+                        paths: paths.clone(),
+                        by,
+                    });
                 }
                 let result = error.map_or(Ok(Reply::Concerned(paths)), |e| Err(Failure::Access(e)));
                 self.reply(reply_to, result);
             }
-            JobDone::Committed { outcome, undoes, scanned, reply_to } => {
+            JobDone::Committed {
+                outcome,
+                undoes,
+                scanned,
+                reply_to,
+            } => {
                 // First the commit, then what it left: rejections are carried over by the reducer.
                 self.committed(&outcome, undoes, reply_to);
                 self.take_changes(scanned);
@@ -339,7 +385,10 @@ impl Session {
             }
         }
         if !changed.is_empty() || !gone.is_empty() {
-            self.agree(Update::ChangesMoved { changed, gone: gone.into_iter().collect() });
+            self.agree(Update::ChangesMoved {
+                changed,
+                gone: gone.into_iter().collect(),
+            });
         }
         if let Some(watch) = &self.watch {
             watch.set_host_directories(self.host_directories());
@@ -365,7 +414,8 @@ impl Session {
     }
 
     pub(super) fn user_of(&self, to: ReplyTo) -> String {
-        to.and_then(|(client, _)| self.clients.get(&client)).map_or_else(String::new, |c| c.user.clone())
+        to.and_then(|(client, _)| self.clients.get(&client))
+            .map_or_else(String::new, |c| c.user.clone())
     }
 
     /// Ends the server after the reply has left.

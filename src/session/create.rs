@@ -19,7 +19,10 @@ impl Store {
         make(&sessions, true).map_err(|e| file(&sessions, &e))?;
         loop {
             let stamp = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S");
-            let id = format!("{stamp}-{}", random_letters().map_err(|e| file(&sessions, &e))?);
+            let id = format!(
+                "{stamp}-{}",
+                random_letters().map_err(|e| file(&sessions, &e))?
+            );
             let dir = self.session_dir(&id);
             match make(&dir, false) {
                 Ok(()) => return Ok((id, dir)),
@@ -51,15 +54,24 @@ impl Store {
 }
 
 fn make(path: &Path, recursive: bool) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(recursive).mode(0o700).create(path)
+    fs::DirBuilder::new()
+        .recursive(recursive)
+        .mode(0o700)
+        .create(path)
 }
 
 fn file(path: &Path, error: &io::Error) -> StoreError {
-    StoreError::File { path: path.into(), cause: error.to_string() }
+    StoreError::File {
+        path: path.into(),
+        cause: error.to_string(),
+    }
 }
 
 fn random_letters() -> io::Result<String> {
     let mut bytes = [0; 4];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|b| char::from(LETTERS[usize::from(b & 31)])).collect())
+    Ok(bytes
+        .iter()
+        .map(|b| char::from(LETTERS[usize::from(b & 31)]))
+        .collect())
 }

@@ -17,8 +17,12 @@ impl Journal {
     /// Opens the journal, replays its whole lines into `apply` and cuts a torn end off, so that
     /// what is appended begins on a line of its own.
     pub fn open(path: &Path, mut apply: impl FnMut(Update)) -> io::Result<Self> {
-        let mut file =
-            OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(path)?;
         let mut whole = 0;
         let mut reader = BufReader::new(&mut file);
         let mut line = Vec::new();
@@ -28,13 +32,17 @@ impl Journal {
             if length == 0 || line.last() != Some(&b'\n') {
                 break;
             }
-            let Ok(update) = serde_json::from_slice(&line) else { break };
+            let Ok(update) = serde_json::from_slice(&line) else {
+                break;
+            };
             whole += length as u64;
             apply(update);
         }
         file.set_len(whole)?;
         file.seek(SeekFrom::End(0))?;
-        Ok(Self { file: BufWriter::with_capacity(1 << 16, file) })
+        Ok(Self {
+            file: BufWriter::with_capacity(1 << 16, file),
+        })
     }
 
     /// Appends one update; it reaches the file with the next [`Journal::flush`].
@@ -63,8 +71,10 @@ mod tests {
     fn cut_at_any_byte_it_replays_to_a_prefix_and_goes_on() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let path = dir.path().join("journal.jsonl");
-        let updates: Vec<Update> =
-            (0..5).map(|n| Update::Noticed(format!("notice {n}"))).chain([Update::Discarded]).collect();
+        let updates: Vec<Update> = (0..5)
+            .map(|n| Update::Noticed(format!("notice {n}")))
+            .chain([Update::Discarded])
+            .collect();
         let mut journal = Journal::open(&path, |_| ()).expect("opens");
         for update in &updates {
             journal.append(update).expect("appends");

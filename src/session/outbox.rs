@@ -25,7 +25,10 @@ impl Gate {
     pub fn pass(&self) {
         let mut holders = lock(&self.holders);
         while *holders > 0 {
-            holders = self.moved.wait(holders).unwrap_or_else(PoisonError::into_inner);
+            holders = self
+                .moved
+                .wait(holders)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -62,7 +65,12 @@ pub struct Outbox {
 impl Outbox {
     /// An empty queue. `lossless` clients get every byte of output.
     pub fn new(lossless: bool, gate: Arc<Gate>) -> Self {
-        Self { lossless, gate, queue: Mutex::default(), filled: Condvar::new() }
+        Self {
+            lossless,
+            gate,
+            queue: Mutex::default(),
+            filled: Condvar::new(),
+        }
     }
 
     /// Queues a message; never blocks.
@@ -84,7 +92,9 @@ impl Outbox {
             }
         } else if queue.bytes > SKIP_AT {
             queue.skipping = true;
-            queue.messages.retain(|m| matches!(m, ServerMessage::Reply(..)));
+            queue
+                .messages
+                .retain(|m| matches!(m, ServerMessage::Reply(..)));
             queue.bytes = queue.messages.iter().map(weight).sum();
         }
         self.filled.notify_one();
@@ -119,7 +129,10 @@ impl Outbox {
                     if queue.closed {
                         return;
                     }
-                    queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                    queue = self
+                        .filled
+                        .wait(queue)
+                        .unwrap_or_else(PoisonError::into_inner);
                 }
             };
             if codec::write(out, &message).is_err() {
@@ -182,8 +195,12 @@ mod tests {
         assert_eq!(told, 1);
         assert!(wire.len() < SKIP_AT, "the backlog was dropped");
         let mut input = wire.as_slice();
-        let last = std::iter::from_fn(|| codec::read::<ServerMessage>(&mut input).ok().flatten()).last();
-        assert!(matches!(last, Some(ServerMessage::Reply(7, _))), "replies are never dropped");
+        let last =
+            std::iter::from_fn(|| codec::read::<ServerMessage>(&mut input).ok().flatten()).last();
+        assert!(
+            matches!(last, Some(ServerMessage::Reply(7, _))),
+            "replies are never dropped"
+        );
     }
 
     #[test]

@@ -36,7 +36,9 @@ impl Session {
     }
 
     fn permitted(&self, client: ClientId, request: &Request) -> Result<(), Failure> {
-        let Some(client) = self.clients.get(&client) else { return Err(Failure::NotRunning) };
+        let Some(client) = self.clients.get(&client) else {
+            return Err(Failure::NotRunning);
+        };
         let needed = match request {
             Request::Rescan | Request::Contents(_) => Role::Observer,
             Request::Decide { .. } => Role::Reviewer,
@@ -57,7 +59,13 @@ impl Session {
         if on_stage && self.state.run == Some(RunState::Discarded) {
             return Err(Failure::Discarded);
         }
-        if on_stage && self.state.info.as_ref().is_some_and(|i| i.mode == Mode::Host) {
+        if on_stage
+            && self
+                .state
+                .info
+                .as_ref()
+                .is_some_and(|i| i.mode == Mode::Host)
+        {
             return Err(Failure::NothingStaged);
         }
         Ok(())
@@ -84,7 +92,11 @@ impl Session {
                 return;
             }
             Request::Rescan => Ok(Reply::Done),
-            Request::Decide { targets, say, expect } => self.decide(&targets, &say, expect, to),
+            Request::Decide {
+                targets,
+                say,
+                expect,
+            } => self.decide(&targets, &say, expect, to),
             Request::Revert(targets) => match self.paths(&targets) {
                 Ok(paths) => {
                     self.push_job(Job::Revert(self.with_old_names(paths), to));
@@ -92,16 +104,22 @@ impl Session {
                 }
                 Err(failure) => Err(failure),
             },
-            Request::Commit { all, ignored, dry_run } => {
-                match self.commit(all, ignored, dry_run, to) {
-                    Some(result) => result,
-                    None => return,
-                }
-            }
+            Request::Commit {
+                all,
+                ignored,
+                dry_run,
+            } => match self.commit(all, ignored, dry_run, to) {
+                Some(result) => result,
+                None => return,
+            },
             Request::Undo => match self.next_undo() {
                 Some(undoes) => {
                     let number = self.next_commit();
-                    self.push_job(Job::Undo { undoes, number, reply_to: to });
+                    self.push_job(Job::Undo {
+                        undoes,
+                        number,
+                        reply_to: to,
+                    });
                     return;
                 }
                 None => Ok(Reply::Outcome(Outcome::Nothing)),
@@ -153,7 +171,10 @@ impl Session {
                 if let Some(expected) = expect
                     && expected != change.digest
                 {
-                    return Err(Failure::Changed { path: key, now: change.digest });
+                    return Err(Failure::Changed {
+                        path: key,
+                        now: change.digest,
+                    });
                 }
                 let known = decided
                     .iter()
@@ -186,7 +207,10 @@ impl Session {
             for (key, decision) in made {
                 decisions.insert(key.clone(), decision.clone());
                 if !dry_run {
-                    self.agree(Update::Decided { key, decision: Some(decision) });
+                    self.agree(Update::Decided {
+                        key,
+                        decision: Some(decision),
+                    });
                 }
             }
         }
@@ -228,7 +252,11 @@ impl Session {
     fn paths(&self, targets: &[Target]) -> Result<BTreeSet<LayerPath>, Failure> {
         let mut paths = BTreeSet::new();
         for target in targets {
-            paths.extend(review::expand(&self.state.changes, target)?.into_iter().map(|(k, _)| k));
+            paths.extend(
+                review::expand(&self.state.changes, target)?
+                    .into_iter()
+                    .map(|(k, _)| k),
+            );
         }
         Ok(paths)
     }
@@ -252,15 +280,25 @@ impl Session {
     }
 
     fn next_commit(&self) -> u32 {
-        self.state.commits.iter().map(|c| c.number).max().unwrap_or(0) + 1
+        self.state
+            .commits
+            .iter()
+            .map(|c| c.number)
+            .max()
+            .unwrap_or(0)
+            + 1
     }
 
     /// Host directories that hold the changed paths' entries.
     pub(super) fn host_directories(&self) -> Vec<PathBuf> {
-        let Some(info) = &self.state.info else { return Vec::new() };
+        let Some(info) = &self.state.info else {
+            return Vec::new();
+        };
         let mut directories = BTreeSet::new();
         for key in self.state.changes.keys() {
-            let Some(layer) = info.layers.iter().find(|l| l.name == key.layer) else { continue };
+            let Some(layer) = info.layers.iter().find(|l| l.name == key.layer) else {
+                continue;
+            };
             let parent = key.path.parent().unwrap_or_default();
             directories.insert(layer.root.join(parent.as_path()));
             if directories.len() >= HOST_DIRECTORIES {

@@ -81,7 +81,10 @@ impl SessionLock {
 /// Binds the session's socket: directory 0700, socket 0600, a dead server's socket replaced.
 pub fn bind(socket: &Path) -> io::Result<UnixListener> {
     if let Some(directory) = socket.parent() {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
     }
     match fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -97,10 +100,19 @@ pub fn bind(socket: &Path) -> io::Result<UnixListener> {
 /// Runs the session until it is done. The calling thread becomes the session thread: the sandbox's
 /// processes end with it.
 pub fn serve(start: Start) -> io::Result<()> {
-    let Start { info, store, lock, listener, command, access } = start;
+    let Start {
+        info,
+        store,
+        lock,
+        listener,
+        command,
+        access,
+    } = start;
     let directory = info.dir.clone();
     let mut state = SessionState::default();
-    let journal = Journal::open(&directory.join("journal.jsonl"), |update| state.apply(&update))?;
+    let journal = Journal::open(&directory.join("journal.jsonl"), |update| {
+        state.apply(&update)
+    })?;
     let (events, mailbox) = bounded(MAILBOX);
     let gate = Arc::new(Gate::default());
 
@@ -115,7 +127,9 @@ pub fn serve(start: Start) -> io::Result<()> {
         None => (None, access),
     };
     let recovered = match &access {
-        Some(_) => commit::recover(&layers, &directory.join("commits")).map_err(io::Error::other)?,
+        Some(_) => {
+            commit::recover(&layers, &directory.join("commits")).map_err(io::Error::other)?
+        }
         None => Vec::new(),
     };
     let (jobs, watch) = match access {
@@ -124,7 +138,9 @@ pub fn serve(start: Start) -> io::Result<()> {
             let commits = directory.join("commits");
             let worker = Worker::new(layers.clone(), tracker, access, commits, events.clone());
             let (jobs, queue) = unbounded::<Job>();
-            thread::Builder::new().name("worker".into()).spawn(move || worker.run(&queue))?;
+            thread::Builder::new()
+                .name("worker".into())
+                .spawn(move || worker.run(&queue))?;
             let hints = events.clone();
             let watch = Watch::start(&layers, move |hint| {
                 // A full mailbox already holds a hint's consequence: events are hints only.
@@ -169,7 +185,11 @@ pub fn serve(start: Start) -> io::Result<()> {
     }
     if let Some((boundary, command)) = started {
         let (boundary, at) = (Box::new(boundary), Timestamp::now());
-        session.agree(Update::Started { boundary, command, at });
+        session.agree(Update::Started {
+            boundary,
+            command,
+            at,
+        });
     }
     for settled in recovered {
         session.settled(settled);
@@ -245,20 +265,24 @@ impl Session {
 /// Accepts clients for as long as the process lives.
 fn accept(listener: UnixListener, gate: &Arc<Gate>, events: Sender<Event>) -> io::Result<()> {
     let gate = Arc::clone(gate);
-    thread::Builder::new().name("accept".into()).spawn(move || {
-        for (number, stream) in (1..).zip(listener.incoming()) {
-            let Ok(stream) = stream else { continue };
-            let (gate, events) = (Arc::clone(&gate), events.clone());
-            let spawned = thread::Builder::new().name(format!("client-{number}")).spawn(move || {
-                if let Err(error) = connection(number, stream, gate, &events) {
-                    tracing::debug!(number, %error, "a client's connection broke");
+    thread::Builder::new()
+        .name("accept".into())
+        .spawn(move || {
+            for (number, stream) in (1..).zip(listener.incoming()) {
+                let Ok(stream) = stream else { continue };
+                let (gate, events) = (Arc::clone(&gate), events.clone());
+                let spawned = thread::Builder::new()
+                    .name(format!("client-{number}"))
+                    .spawn(move || {
+                        if let Err(error) = connection(number, stream, gate, &events) {
+                            tracing::debug!(number, %error, "a client's connection broke");
+                        }
+                    });
+                if let Err(error) = spawned {
+                    tracing::error!(%error, "starting a client's thread");
                 }
-            });
-            if let Err(error) = spawned {
-                tracing::error!(%error, "starting a client's thread");
             }
-        }
-    })?;
+        })?;
     Ok(())
 }
 
@@ -277,29 +301,51 @@ fn connection(
         let failure = Failure::Other("the session belongs to another user".into());
         return codec::write(&mut output, &ServerMessage::Refused(failure));
     }
-    let Some(ClientMessage::Hello(hello)) = codec::read(&mut input)? else { return Ok(()) };
+    let Some(ClientMessage::Hello(hello)) = codec::read(&mut input)? else {
+        return Ok(());
+    };
     if hello.version != PROTOCOL_VERSION {
-        let failure = Failure::Version { server: PROTOCOL_VERSION, client: hello.version };
+        let failure = Failure::Version {
+            server: PROTOCOL_VERSION,
+            client: hello.version,
+        };
         return codec::write(&mut output, &ServerMessage::Refused(failure));
     }
     let outbox = Arc::new(Outbox::new(is_lossless(&hello), gate));
-    let user = User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |u| u.name);
+    let user = User::from_uid(uid)
+        .ok()
+        .flatten()
+        .map_or_else(|| uid.to_string(), |u| u.name);
     let queue = Arc::clone(&outbox);
-    let joined = Event::Joined { client: number, user, hello, outbox };
+    let joined = Event::Joined {
+        client: number,
+        user,
+        hello,
+        outbox,
+    };
     if events.send(joined).is_err() {
         return Ok(());
     }
     let caught_up = events.clone();
-    thread::Builder::new().name(format!("client-{number}-out")).spawn(move || {
-        queue.drain(&mut output, || {
-            let _ = caught_up.send(Event::CaughtUp(number));
-        });
-        let _ = output.get_ref().shutdown(std::net::Shutdown::Both);
-    })?;
+    thread::Builder::new()
+        .name(format!("client-{number}-out"))
+        .spawn(move || {
+            queue.drain(&mut output, || {
+                let _ = caught_up.send(Event::CaughtUp(number));
+            });
+            let _ = output.get_ref().shutdown(std::net::Shutdown::Both);
+        })?;
     let result = loop {
         match codec::read(&mut input) {
             Ok(Some(ClientMessage::Request(id, request))) => {
-                if events.send(Event::Requested { client: number, id, request }).is_err() {
+                if events
+                    .send(Event::Requested {
+                        client: number,
+                        id,
+                        request,
+                    })
+                    .is_err()
+                {
                     break Ok(());
                 }
             }
@@ -320,20 +366,29 @@ fn is_lossless(hello: &Hello) -> bool {
 fn signals(events: Sender<Event>) -> io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-    thread::Builder::new().name("signals".into()).spawn(move || {
-        for signal in signals.forever() {
-            if signal != SIGHUP && events.send(Event::Terminated).is_err() {
-                return;
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for signal in signals.forever() {
+                if signal != SIGHUP && events.send(Event::Terminated).is_err() {
+                    return;
+                }
             }
-        }
-    })?;
+        })?;
     Ok(())
 }
 
 /// The standard streams lead nowhere but to the server's log.
 pub fn detach_streams(log: &Path) -> io::Result<()> {
-    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    let log = OpenOptions::new().append(true).create(true).mode(0o600).open(log)?;
+    let null = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    let log = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(log)?;
     nix::unistd::dup2_stdin(&null)?;
     nix::unistd::dup2_stdout(&null)?;
     nix::unistd::dup2_stderr(&log)?;

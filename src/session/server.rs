@@ -78,7 +78,11 @@ enum Word {
     /// Another server holds the session.
     Taken,
     /// The sandbox could not be made.
-    NoSandbox { doing: String, cause: String, hint: Option<String> },
+    NoSandbox {
+        doing: String,
+        cause: String,
+        hint: Option<String>,
+    },
     /// Anything else.
     Failed(String),
 }
@@ -246,7 +250,11 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<St
     let (mut command, mut access) = (None, None);
     match spec {
         Some(spec) => {
-            let words = spec.command.iter().map(|w| w.to_string_lossy().into_owned()).collect();
+            let words = spec
+                .command
+                .iter()
+                .map(|w| w.to_string_lossy().into_owned())
+                .collect();
             let running = sandbox::start(&spec).map_err(no_sandbox)?;
             command = Some((running, words, spec.stdio));
         }
@@ -255,7 +263,14 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<St
         }
         None => {}
     }
-    Ok(Start { info, store, lock, listener, command, access })
+    Ok(Start {
+        info,
+        store,
+        lock,
+        listener,
+        command,
+        access,
+    })
 }
 
 /// Makes a new session's directory and description.
@@ -263,16 +278,32 @@ fn new_session(store: &Store, request: &RunRequest) -> Result<SessionInfo, Start
     let now = Timestamp::now();
     let (id, dir) = store.create()?;
     let suffix = id.rsplit('-').next().unwrap_or(&id);
-    let program = request.spec.command.first().map_or_else(String::new, |program| {
-        let program = Path::new(program).file_name().unwrap_or(program.as_os_str());
-        program.to_string_lossy().into_owned()
-    });
-    let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective()).ok().flatten();
+    let program = request
+        .spec
+        .command
+        .first()
+        .map_or_else(String::new, |program| {
+            let program = Path::new(program)
+                .file_name()
+                .unwrap_or(program.as_os_str());
+            program.to_string_lossy().into_owned()
+        });
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective())
+        .ok()
+        .flatten();
     Ok(SessionInfo {
-        name: request.name.clone().unwrap_or_else(|| format!("{program}-{suffix}")),
+        name: request
+            .name
+            .clone()
+            .unwrap_or_else(|| format!("{program}-{suffix}")),
         user: user.map_or_else(String::new, |u| u.name),
         mode: request.mode,
-        command: request.spec.command.iter().map(|w| w.to_string_lossy().into_owned()).collect(),
+        command: request
+            .spec
+            .command
+            .iter()
+            .map(|w| w.to_string_lossy().into_owned())
+            .collect(),
         workspace: request.workspace.clone(),
         layers: match request.mode {
             Mode::Staged => layers(&dir, request)?,
@@ -287,17 +318,24 @@ fn new_session(store: &Store, request: &RunRequest) -> Result<SessionInfo, Start
 /// The staged layers, outermost first: the workspace, the home directory, and each `stage` mount.
 fn layers(dir: &Path, request: &RunRequest) -> Result<Vec<Layer>, StartError> {
     let mut wanted = vec![(WORKSPACE.to_owned(), request.workspace.clone())];
-    if request.home != request.workspace
-        && request.home.parent().is_some()
-        && request.home.is_dir()
+    if request.home != request.workspace && request.home.parent().is_some() && request.home.is_dir()
     {
         wanted.push((HOME.to_owned(), request.home.clone()));
     }
-    for mount in request.mounts.iter().filter(|m| m.access == MountAccess::Stage) {
+    for mount in request
+        .mounts
+        .iter()
+        .filter(|m| m.access == MountAccess::Stage)
+    {
         if wanted.iter().any(|(_, root)| *root == mount.source) {
             continue;
         }
-        let last = mount.source.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let last = mount
+            .source
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let base = mount.name.clone().unwrap_or(last);
         let taken = |name: &str| wanted.iter().any(|(n, _)| n == name);
         let name = std::iter::once(base.clone())
@@ -330,15 +368,23 @@ fn layers(dir: &Path, request: &RunRequest) -> Result<Vec<Layer>, StartError> {
 
 /// The merged root shows the upper's own mode: it must be the lower's.
 fn same_mode(layer: &Layer) -> Result<(), StartError> {
-    let lower = fs::metadata(&layer.root).map_err(|e| StartError::other("reading", &layer.root, e))?;
+    let lower =
+        fs::metadata(&layer.root).map_err(|e| StartError::other("reading", &layer.root, e))?;
     fs::set_permissions(layer.upper(), lower.permissions())
         .map_err(|e| StartError::other("setting the mode of", &layer.upper(), e))
 }
 
 fn file_name(layer: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let name: String = layer.chars().map(|c| if plain(c) { c } else { '_' }).collect();
-    if name.starts_with('.') { format!("_{name}") } else { name }
+    let name: String = layer
+        .chars()
+        .map(|c| if plain(c) { c } else { '_' })
+        .collect();
+    if name.starts_with('.') {
+        format!("_{name}")
+    } else {
+        name
+    }
 }
 
 /// Fills in what the session decides about its sandbox.
@@ -351,6 +397,7 @@ fn prepare(store: &Store, info: &SessionInfo, spec: &mut SandboxSpec) -> Result<
         .mode(0o700)
         .create(&spec.private)
         .map_err(|e| StartError::other("making", &spec.private, e))?;
-    spec.hide.extend([store.state_dir().to_owned(), store.runtime_dir().to_owned()]);
+    spec.hide
+        .extend([store.state_dir().to_owned(), store.runtime_dir().to_owned()]);
     Ok(())
 }

@@ -119,7 +119,13 @@ impl Worker {
         commits: PathBuf,
         out: Sender<Event>,
     ) -> Self {
-        Self { layers, tracker, access: Some(access), commits, out }
+        Self {
+            layers,
+            tracker,
+            access: Some(access),
+            commits,
+            out,
+        }
     }
 
     /// Works until the queue is closed.
@@ -135,7 +141,9 @@ impl Worker {
 
     /// Host directories that decide about conflicts.
     fn scan(&mut self) -> Scanned {
-        let Some(access) = self.access.clone() else { return Ok(Vec::new()) };
+        let Some(access) = self.access.clone() else {
+            return Ok(Vec::new());
+        };
         self.tracker.scan(&*access).map_err(|e| e.to_string())
     }
 
@@ -143,11 +151,21 @@ impl Worker {
         match job {
             Job::Scan(then) => Some(JobDone::Scanned(self.scan(), then)),
             Job::Revert(paths, reply_to) => Some(self.revert(paths, reply_to)),
-            Job::Commit { changes, approved, number, dry_run, reply_to } => {
+            Job::Commit {
+                changes,
+                approved,
+                number,
+                dry_run,
+                reply_to,
+            } => {
                 let outcome = self.commit(&changes, approved, number, dry_run);
                 Some(self.committed(outcome, None, reply_to))
             }
-            Job::Undo { undoes, number, reply_to } => {
+            Job::Undo {
+                undoes,
+                number,
+                reply_to,
+            } => {
                 let outcome = commit::undo(&self.layers, &self.commits, undoes, number)
                     .unwrap_or_else(|e| self.unsettled(number, &e));
                 Some(self.committed(outcome, Some(undoes), reply_to))
@@ -193,7 +211,12 @@ impl Worker {
                 }
             }
         }
-        JobDone::Reverted { paths: reverted, error, scanned: self.scan(), reply_to }
+        JobDone::Reverted {
+            paths: reverted,
+            error,
+            scanned: self.scan(),
+            reply_to,
+        }
     }
 
     fn commit(
@@ -203,7 +226,9 @@ impl Worker {
         number: u32,
         dry_run: bool,
     ) -> Outcome {
-        let Some(access) = self.access.clone() else { return Outcome::Nothing };
+        let Some(access) = self.access.clone() else {
+            return Outcome::Nothing;
+        };
         let batch = Batch {
             layers: &self.layers,
             changes,
@@ -229,12 +254,19 @@ impl Worker {
     }
 
     fn committed(&mut self, outcome: Outcome, undoes: Option<u32>, reply_to: ReplyTo) -> JobDone {
-        let mut scanned = Ok(Vec::new());
-        if let Outcome::Committed { paths, .. } = &outcome {
-            scanned = self.tracker.rebase(paths).map(|()| Vec::new()).map_err(|e| e.to_string());
+        let rebased = match &outcome {
+            Outcome::Committed { paths, .. } => {
+                self.tracker.rebase(paths).map_err(|e| e.to_string())
+            }
+            _ => Ok(()),
+        };
+        let scanned = rebased.and_then(|()| self.scan());
+        JobDone::Committed {
+            outcome,
+            undoes,
+            scanned,
+            reply_to,
         }
-        let scanned = scanned.and_then(|_| self.scan());
-        JobDone::Committed { outcome, undoes, scanned, reply_to }
     }
 
     fn discard(&mut self, reply_to: ReplyTo) -> JobDone {
