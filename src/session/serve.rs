@@ -392,5 +392,13 @@ pub fn detach_streams(log: &Path) -> io::Result<()> {
     nix::unistd::dup2_stdin(&null)?;
     nix::unistd::dup2_stdout(&null)?;
     nix::unistd::dup2_stderr(&log)?;
+    // The log is read with a pager by whoever looks for a fault: plain text, warnings by default.
+    let filter = tracing_subscriber::EnvFilter::try_from_env("PVISOR_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .try_init();
     Ok(())
 }
