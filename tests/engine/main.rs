@@ -3,3 +3,5 @@
 
 mod changes;
 mod layers;
+//! The engine as its users see it: real trees, real bytes, no screen.
+mod emulator;
