@@ -6,9 +6,12 @@
 //! chosen.
 
 mod compute;
+mod group;
 mod item;
 mod lines;
 mod pair;
+pub mod patch;
+pub mod rows;
 mod select;
 
 #[cfg(test)]
@@ -16,6 +19,8 @@ mod tests;
 
 pub use compute::{Eof, FileDiff, Hunk, as_text, diff, is_binary};
 pub use item::items;
+pub use patch::{PatchEntry, patch};
+pub use rows::{DiffRow, RowKind, rows};
 pub use select::{SelectError, select};
 
 use serde::{Deserialize, Serialize};

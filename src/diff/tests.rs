@@ -161,8 +161,8 @@ fn ids_survive_edits_elsewhere() {
 
 #[test]
 fn thousands_of_hunks_have_distinct_names() {
-    let old: String = (0..40_000).map(|n| format!("{n}\n")).collect();
-    let new: String = (0..40_000)
+    let old: Vec<String> = (0..40_000).map(|n| format!("{n}\n")).collect();
+    let new: Vec<String> = (0..40_000)
         .map(|n| {
             if n % 10 == 0 {
                 format!("{n}!\n")
@@ -171,7 +171,7 @@ fn thousands_of_hunks_have_distinct_names() {
             }
         })
         .collect();
-    let d = diff(old.as_bytes(), new.as_bytes());
+    let d = diff(old.concat().as_bytes(), new.concat().as_bytes());
     assert_eq!(d.hunks.len(), 4000);
     let ids: HashSet<_> = d.hunks.iter().map(|h| &h.id).collect();
     assert_eq!(ids.len(), 4000);

@@ -11,7 +11,7 @@ mod tests;
 
 pub use decide::{approve_all, decide, is_taken_by_all};
 pub use resolve::{item_summary, line_verdict, reason, resolve, summary};
-pub use target::{expand, parse_item};
+pub use target::{Meant, expand, parse_item};
 
 use std::collections::BTreeMap;
 

@@ -9,6 +9,9 @@ use crate::diff::{ItemId, ItemRef};
 use crate::layer::FileType;
 use crate::protocol::{Failure, Target};
 
+/// A change by its key, and the items of it that are meant; `None` for all of them.
+pub type Meant = (LayerPath, Option<Vec<ItemRef>>);
+
 /// The changes that `target` means, each with the items meant or `None` for all of them.
 ///
 /// A directory covers its subtree, a rename answers to either name. Ignored changes below a
@@ -17,7 +20,7 @@ use crate::protocol::{Failure, Target};
 pub fn expand(
     changes: &BTreeMap<LayerPath, Change>,
     target: &Target,
-) -> Result<Vec<(LayerPath, Option<Vec<ItemRef>>)>, Failure> {
+) -> Result<Vec<Meant>, Failure> {
     match target {
         Target::All => Ok(changes
             .values()
