@@ -103,6 +103,7 @@ pub enum Outcome {
         /// What happened.
         reason: String,
         /// Where its ledger lies.
+        #[serde(with = "crate::path::exact_path")]
         ledger: PathBuf,
     },
 }

@@ -1,6 +1,18 @@
 //! Decisions: what a person said of each item, bound to what they were shown. Owns the rules by
 //! which decisions are made, fall back and are resolved to what a commit may take. No I/O.
 
+mod decide;
+mod resolve;
+mod spans;
+mod target;
+
+#[cfg(test)]
+mod tests;
+
+pub use decide::{approve_all, decide, is_taken_by_all};
+pub use resolve::{item_summary, line_verdict, reason, resolve, summary};
+pub use target::{Meant, expand, parse_item};
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
