@@ -52,7 +52,7 @@ pub(super) struct Gate {
 }
 
 /// How many bytes at the end of `text` begin a character that is not complete.
-fn unfinished(text: &[u8]) -> usize {
+pub(crate) fn unfinished(text: &[u8]) -> usize {
     let longest = text.len().min(3);
     (1..=longest)
         .find(|&count| text[text.len() - count] & 0xc0 != 0x80)

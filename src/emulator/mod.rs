@@ -27,6 +27,7 @@ use alacritty_terminal::term::TermMode;
 use alacritty_terminal::vte::ansi::{CursorShape as GridCursorShape, Handler, Processor, Timeout};
 
 pub use cell::{Cell, Color};
+pub(crate) use gate::unfinished;
 pub use modes::{Cursor, CursorShape, Modes, Mouse};
 pub use palette::{nearest_indexed, nearest_sixteen, rgb_of};
 

@@ -107,7 +107,7 @@ impl Agent {
                 .spawn(move || read_stream(stream, file, &gate, &events));
             if let Err(error) = started {
                 tracing::error!(%error, "starting the thread that reads the agent's output");
-                let _ = self.events.send(Event::OutputEnded(stream));
+                let _ = self.events.send(Event::OutputEnded);
             }
         }
     }
@@ -164,7 +164,7 @@ impl Agent {
                 thread::sleep(LEFTOVERS);
                 gate.pass();
                 for _ in 0..streams {
-                    let _ = events.send(Event::OutputEnded(Stream::Out));
+                    let _ = events.send(Event::OutputEnded);
                 }
             });
     }
@@ -191,7 +191,7 @@ impl Agent {
         terminal.resize(size);
         self.control.resize(size);
         if let Some(record) = &mut self.record
-            && let Err(error) = record.resized(size)
+            && let Err(error) = record.resize(size)
         {
             tracing::error!(%error, "recording a resize");
         }
@@ -213,7 +213,7 @@ impl Agent {
     /// Closes the record.
     pub fn finish(mut self) {
         if let Some(record) = &mut self.record
-            && let Err(error) = record.flush()
+            && let Err(error) = record.finish()
         {
             tracing::error!(%error, "closing the output record");
         }
@@ -253,5 +253,5 @@ fn read_stream(stream: Stream, mut file: File, gate: &Gate, events: &Sender<Even
             Err(_) => break,
         }
     }
-    let _ = events.send(Event::OutputEnded(stream));
+    let _ = events.send(Event::OutputEnded);
 }

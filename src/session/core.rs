@@ -107,7 +107,7 @@ impl Session {
                 request,
             } => self.requested(client, id, request),
             Event::OutputRead(stream, bytes) => self.output(stream, bytes),
-            Event::OutputEnded(_) => {
+            Event::OutputEnded => {
                 if let Some(agent) = &mut self.agent {
                     agent.stream_ended();
                 }

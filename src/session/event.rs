@@ -41,7 +41,7 @@ pub enum Event {
     /// The agent wrote.
     OutputRead(Stream, Vec<u8>),
     /// One of the agent's streams has ended.
-    OutputEnded(Stream),
+    OutputEnded,
     /// The command has ended.
     Exited(ExitStatus),
     /// The watch saw something.

@@ -37,6 +37,8 @@ use crate::watch::Watch;
 const MAILBOX: usize = 1_024;
 /// How long a server without command and clients stays, for the next command line.
 const LINGER: Duration = Duration::from_millis(1_500);
+/// Size of the output record at which it is cut, in bytes.
+const RECORD_LIMIT: u64 = 64 << 20;
 /// How long a started command waits for its first listener.
 const UNHEARD: Duration = Duration::from_secs(5);
 
@@ -158,7 +160,7 @@ pub fn serve(start: Start) -> io::Result<()> {
                 Stdio::Pty(size) => size,
                 Stdio::Pipes => DEFAULT_SIZE,
             };
-            let record = OutputRecord::open(&directory.join("output.cast"), size, &words)
+            let record = OutputRecord::open(&directory.join("output.cast"), size, RECORD_LIMIT)
                 .inspect_err(|error| tracing::error!(%error, "opening the output record"))
                 .ok();
             started = Some((running.boundary, words));
@@ -238,7 +240,20 @@ impl Session {
 
     /// Tells what became of a commit that a crash left unfinished.
     fn settled(&mut self, settled: commit::Recovered) {
-        let text = settled.describe();
+        let what = if settled.undoes.is_some() {
+            "undo"
+        } else {
+            "commit"
+        };
+        let became = match settled.outcome {
+            commit::Settled::RolledForward => "finished: the host is as it was meant to be",
+            commit::Settled::RolledBack => "rolled back: the host is as it was before",
+        };
+        let text = format!(
+            "An interrupted {what} (number {}, {} paths) was {became}.",
+            settled.number,
+            settled.paths.len()
+        );
         if settled.outcome == commit::Settled::RolledForward {
             self.agree(Update::Committed(CommitRecord {
                 number: settled.number,

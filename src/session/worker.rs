@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, Sender};
 use super::event::{ClientId, Event};
 use crate::LayerPath;
 use crate::change::{Change, Tracker};
-use crate::commit::{self, Approved, Batch, Outcome};
+use crate::commit::{self, Approved, Batch, CommitError, Outcome};
 use crate::layer::{AccessError, Layer, StageAccess};
 use crate::protocol::{Failure, Reply, Request};
 use crate::sandbox::ExitStatus;
@@ -158,17 +158,16 @@ impl Worker {
                 dry_run,
                 reply_to,
             } => {
-                let outcome = self.commit(&changes, approved, number, dry_run);
-                Some(self.committed(outcome, None, reply_to))
+                let ended = self.commit(&changes, approved, number, dry_run);
+                Some(self.committed(ended, number, None, reply_to))
             }
             Job::Undo {
                 undoes,
                 number,
                 reply_to,
             } => {
-                let outcome = commit::undo(&self.layers, &self.commits, undoes, number)
-                    .unwrap_or_else(|e| self.unsettled(number, &e));
-                Some(self.committed(outcome, Some(undoes), reply_to))
+                let ended = commit::undo(&self.layers, &self.commits, undoes, number);
+                Some(self.committed(ended, number, Some(undoes), reply_to))
             }
             Job::Contents(change, reply_to) => {
                 let Some(access) = self.access.clone() else {
@@ -225,9 +224,9 @@ impl Worker {
         approved: Vec<Approved>,
         number: u32,
         dry_run: bool,
-    ) -> Outcome {
+    ) -> Result<Outcome, CommitError> {
         let Some(access) = self.access.clone() else {
-            return Outcome::Nothing;
+            return Ok(Outcome::Nothing);
         };
         let batch = Batch {
             layers: &self.layers,
@@ -238,22 +237,31 @@ impl Worker {
             number,
         };
         if dry_run {
-            return commit::plan(&batch).unwrap_or_else(|e| self.unsettled(number, &e));
+            return commit::plan(&batch);
         }
         // What the review saw must be on the disk before the host begins to depend on it.
         self.sync();
-        commit::commit(&batch).unwrap_or_else(|e| self.unsettled(number, &e))
+        commit::commit(&batch)
     }
 
-    fn unsettled(&self, number: u32, error: &commit::CommitError) -> Outcome {
-        Outcome::Unsettled {
-            number,
-            reason: error.to_string(),
-            ledger: self.commits.join(number.to_string()),
-        }
-    }
-
-    fn committed(&mut self, outcome: Outcome, undoes: Option<u32>, reply_to: ReplyTo) -> JobDone {
+    fn committed(
+        &mut self,
+        ended: Result<Outcome, CommitError>,
+        number: u32,
+        undoes: Option<u32>,
+        reply_to: ReplyTo,
+    ) -> JobDone {
+        let outcome = match ended {
+            Ok(outcome) => outcome,
+            Err(error @ CommitError::Unsettled { .. }) => Outcome::Unsettled {
+                number,
+                reason: error.to_string(),
+                ledger: self.commits.join(number.to_string()),
+            },
+            Err(error) => {
+                return JobDone::Replied(reply_to, Err(Failure::Other(error.to_string())));
+            }
+        };
         let rebased = match &outcome {
             Outcome::Committed { paths, .. } => {
                 self.tracker.rebase(paths).map_err(|e| e.to_string())
