@@ -2,21 +2,15 @@
 //! newline at the end of the file. The result depends on the bytes alone, never on the clock, so
 //! that an item found today is found again when it is committed.
 
-use std::collections::HashMap;
 use std::ops::Range;
-
-use similar::{Algorithm, DiffOp};
 
 use super::item::{self, Fingerprint};
 use super::lines::Lines;
+use super::sequence;
 use super::{ItemId, Span};
 
 /// How far into a file a NUL byte makes it binary, as git has it.
 const BINARY_PROBE: usize = 8000;
-
-/// Differing middles with more lines than this, both sides together, are not compared line by
-/// line: they become one hunk.
-const MAX_LINES: usize = 1 << 21;
 
 /// How two byte strings differ.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,7 +25,7 @@ pub struct FileDiff {
     pub added: u32,
     /// Lines removed, all hunks together.
     pub removed: u32,
-    /// The middle was too large to compare line by line and stands as one hunk.
+    /// Parts were too large to compare line by line and stand as one hunk each.
     pub approximate: bool,
 }
 
@@ -124,7 +118,7 @@ pub fn diff(old: &[u8], new: &[u8]) -> FileDiff {
 pub fn as_text(old: &[u8], new: &[u8]) -> FileDiff {
     let old_side = Lines::of(old);
     let new_side = Lines::of(new);
-    let (changed, approximate) = runs(&old_side.lines, &new_side.lines);
+    let (changed, approximate) = sequence::runs(&old_side.lines, &new_side.lines);
     let prints: Vec<Fingerprint> = changed
         .iter()
         .map(|(o, n)| {
@@ -155,60 +149,4 @@ pub fn as_text(old: &[u8], new: &[u8]) -> FileDiff {
         eof,
         approximate,
     }
-}
-
-type Run = (Range<usize>, Range<usize>);
-
-/// The changed runs of two sequences of lines, and whether they are a coarse answer.
-fn runs(old: &[&[u8]], new: &[&[u8]]) -> (Vec<Run>, bool) {
-    let prefix = old.iter().zip(new).take_while(|(a, b)| a == b).count();
-    let suffix = old[prefix..]
-        .iter()
-        .rev()
-        .zip(new[prefix..].iter().rev())
-        .take_while(|(a, b)| a == b)
-        .count();
-    let old_middle = prefix..old.len() - suffix;
-    let new_middle = prefix..new.len() - suffix;
-    if old_middle.is_empty() && new_middle.is_empty() {
-        return (Vec::new(), false);
-    }
-    if old_middle.is_empty() || new_middle.is_empty() {
-        return (vec![(old_middle, new_middle)], false);
-    }
-    if old_middle.len() + new_middle.len() > MAX_LINES {
-        return (vec![(old_middle, new_middle)], true);
-    }
-    // Numbers compare faster than lines. No deadline: the search is bounded by its own heuristics
-    // and must give the same answer every time.
-    let mut numbers = HashMap::new();
-    let old_numbers = number(&old[old_middle], &mut numbers);
-    let new_numbers = number(&new[new_middle], &mut numbers);
-    let ops = similar::capture_diff_slices(Algorithm::Myers, &old_numbers, &new_numbers);
-    let mut out: Vec<Run> = Vec::new();
-    for op in ops {
-        if let DiffOp::Equal { .. } = op {
-            continue;
-        }
-        let shift = |r: Range<usize>| r.start + prefix..r.end + prefix;
-        let (o, n) = (shift(op.old_range()), shift(op.new_range()));
-        match out.last_mut() {
-            Some((last_old, last_new)) if last_old.end == o.start && last_new.end == n.start => {
-                last_old.end = o.end;
-                last_new.end = n.end;
-            }
-            _ => out.push((o, n)),
-        }
-    }
-    (out, false)
-}
-
-fn number<'a>(lines: &[&'a [u8]], numbers: &mut HashMap<&'a [u8], u32>) -> Vec<u32> {
-    lines
-        .iter()
-        .map(|line| {
-            let next = numbers.len() as u32;
-            *numbers.entry(line).or_insert(next)
-        })
-        .collect()
 }

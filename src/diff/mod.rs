@@ -13,6 +13,7 @@ mod pair;
 pub mod patch;
 pub mod rows;
 mod select;
+mod sequence;
 
 #[cfg(test)]
 mod tests;

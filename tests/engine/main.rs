@@ -4,3 +4,6 @@
 mod changes;
 mod emulator;
 mod layers;
+//! Tests of the engine through its public doors.
+mod diff;
+mod review;

@@ -306,6 +306,22 @@ fn git_takes_every_kind_of_change() {
 }
 
 #[test]
+fn names_may_change_hands_within_a_patch() {
+    // A directory becomes a file, a file a directory, two files swap their names.
+    check(&[
+        (Some((b"d/1", file(b"1\n"))), None),
+        (Some((b"d/2", file(b"2\n"))), None),
+        (None, Some((b"d", file(b"file\n")))),
+        (Some((b"f", file(b"f\n"))), None),
+        (None, Some((b"f/n", file(b"n\n")))),
+    ]);
+    check(&[
+        (Some((b"a", file(b"1\n2\n"))), Some((b"b", file(b"1\n2\n")))),
+        (Some((b"b", file(b"x\ny\n"))), Some((b"a", file(b"x\nz\n")))),
+    ]);
+}
+
+#[test]
 fn a_missing_final_newline_is_kept() {
     let texts: [&[u8]; 10] = [
         b"",
