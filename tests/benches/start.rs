@@ -5,7 +5,7 @@
 //! `cargo bench --bench start` measures; run in any other way, or with `--smoke`, it only shows
 //! that both sides work.
 
-#[allow(dead_code)] // The bench needs the world and the users, not the terminal or the model.
+#[allow(unused)] // The bench needs the world and the users, not the terminal or the model.
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     let users = [User::root(), User::ordinary().ok()];
     for user in users.into_iter().flatten() {
         let world = World::new("bench start", user);
-        if !capability::have(&world, Capability::Sandbox)
+        if !capability::have_sandbox(&world)
             || !capability::have(&world, Capability::Program("bwrap"))
         {
             continue;
@@ -54,7 +54,11 @@ fn main() -> ExitCode {
             good = false;
         }
     }
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn measure(world: &World, runs: usize) -> (Duration, Duration) {
@@ -62,7 +66,10 @@ fn measure(world: &World, runs: usize) -> (Duration, Duration) {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     // One of each first: caches and directories that only the first run fills.
     for round in 0..=runs {
-        let pair = [time(&mut pvisor(world)), time(&mut bubblewrap(world, round))];
+        let pair = [
+            time(&mut pvisor(world)),
+            time(&mut bubblewrap(world, round)),
+        ];
         if round > 0 {
             ours.push(pair[0]);
             theirs.push(pair[1]);
@@ -95,8 +102,15 @@ fn bubblewrap(world: &World, round: usize) -> Command {
     let ids = (world.user.uid, world.user.gid);
     let mut command = world.command("bwrap");
     command.args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
-    command.args(["--tmpfs", "/dev/shm", "--tmpfs", "/tmp", "--bind", &workspace, &workspace]);
-    command.args(["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]);
+    command.args([
+        "--tmpfs", "/dev/shm", "--tmpfs", "/tmp", "--bind", &workspace, &workspace,
+    ]);
+    command.args([
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-ipc",
+        "--unshare-uts",
+    ]);
     command.args(["--die-with-parent", "true"]);
     // SAFETY: this process has one thread, so its child may allocate between fork and exec.
     unsafe {
@@ -112,7 +126,13 @@ fn mount_overlay((uid, gid): (u32, u32), at: &str, options: &str) -> io::Result<
     fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-    mount(Some("overlay"), at, Some("overlay"), MsFlags::empty(), Some(options))?;
+    mount(
+        Some("overlay"),
+        at,
+        Some("overlay"),
+        MsFlags::empty(),
+        Some(options),
+    )?;
     Ok(())
 }
 

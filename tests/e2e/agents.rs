@@ -11,11 +11,18 @@ fn prepare(world: &World) {
 /// Demands the agent's three changes and takes them.
 fn check_and_commit(world: &World) {
     let changes = world.changes();
-    let expected = ["added made-by-agent.txt", "deleted gone.txt", "modified a.txt"];
+    let expected = [
+        "added made-by-agent.txt",
+        "deleted gone.txt",
+        "modified a.txt",
+    ];
     assert_eq!(changes.plain(), expected, "{:#}", changes.json);
     assert_eq!(world.text("a.txt"), "original");
     world.pvisor(["commit", "--all"]).ok();
-    assert_eq!(world.text("made-by-agent.txt") + &world.text("a.txt"), "agentchanged");
+    assert_eq!(
+        world.text("made-by-agent.txt") + &world.text("a.txt"),
+        "agentchanged"
+    );
     assert!(!world.has("gone.txt"));
 }
 

@@ -1,6 +1,6 @@
 //! The host moves while the agent works: nobody's edit is ever overwritten unseen.
 
-use crate::support::{Live, each_user, require, Capability, until};
+use crate::support::{Capability, Live, each_user, require, until};
 
 each_user! {
     fn an_edit_of_the_same_file_is_marked_live_and_refuses_the_commit(world) {

@@ -24,21 +24,30 @@ fn review(world: &World, rows: u16, cols: u16) -> Terminal {
 
 /// How the decision on a path stands, as the command line tells it.
 fn decision(world: &World, path: &str) -> String {
-    world.changes().get(path)["decision"].as_str().unwrap().to_owned()
+    world.changes().get(path)["decision"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 /// Opens the plan page, confirms once it is armed, and waits for the host's file.
 #[track_caller]
 fn commit_by_keys(terminal: &mut Terminal, world: &World, path: &str) {
     terminal.send("P");
-    terminal.wait_for("the plan page", |s| s.to_lowercase().contains("commit") && s.contains(path));
+    terminal.wait_for("the plan page", |s| {
+        s.to_lowercase().contains("commit") && s.contains(path)
+    });
     // The page is armed when it has been drawn for a moment and no key came; a key that comes too
     // early decides nothing, so another try is harmless.
     let written = terminal.attempt(Duration::from_secs(20), |t| {
         t.send("y");
         t.attempt(Duration::from_secs(2), |_| world.has(path).then_some(()))
     });
-    assert!(written.is_some(), "{path} was not committed; the screen:\n{}", terminal.text());
+    assert!(
+        written.is_some(),
+        "{path} was not committed; the screen:\n{}",
+        terminal.text()
+    );
 }
 
 /// Presses a key until the decision is the wanted one. A key that comes before its row was drawn
@@ -47,9 +56,15 @@ fn commit_by_keys(terminal: &mut Terminal, world: &World, path: &str) {
 fn decide(terminal: &mut Terminal, world: &World, keys: &str, path: &str, wanted: &str) {
     let done = terminal.attempt(Duration::from_secs(20), |t| {
         t.send(keys);
-        t.attempt(Duration::from_secs(3), |_| (decision(world, path) == wanted).then_some(()))
+        t.attempt(Duration::from_secs(3), |_| {
+            (decision(world, path) == wanted).then_some(())
+        })
     });
-    assert!(done.is_some(), "{path} is not {wanted}; the screen:\n{}", terminal.text());
+    assert!(
+        done.is_some(),
+        "{path} is not {wanted}; the screen:\n{}",
+        terminal.text()
+    );
 }
 
 /// Leaves at the top, where a question may follow, and demands a clean terminal.
@@ -61,7 +76,11 @@ fn quit(terminal: &mut Terminal) {
         terminal.send("l");
     }
     let status = terminal.wait_exit();
-    assert!(status.success(), "{status:?}; the screen:\n{}", terminal.text());
+    assert!(
+        status.success(),
+        "{status:?}; the screen:\n{}",
+        terminal.text()
+    );
     assert_eq!(terminal.left_behind(), Vec::<String>::new());
     assert!(!terminal.in_alternate_screen());
 }

@@ -111,7 +111,7 @@ each_user! {
         let mut agent = Live::start(
             world,
             &[],
-            "echo agent > f; echo new > n; (setsid sleep 600 &) ; echo ready; read x; echo no > never",
+            "echo agent > f; echo new > made-new; (setsid sleep 600 &) ; echo ready; read x; echo no > never",
         );
         agent.hear("ready");
         until("both changes", || (world.changes().plain().len() == 2).then_some(()));
@@ -121,12 +121,12 @@ each_user! {
         processes::await_none(world);
         before.assert_same(&world.tree(), "the host after the server was killed");
         assert_eq!(world.status()["state"], "lost");
-        world.changes().assert_plain(&["added n", "modified f"]);
+        world.changes().assert_plain(&["added made-new", "modified f"]);
         let mut review = Terminal::open(world.pvisor(["review", "last"]).into_command(), 30, 100);
-        review.wait_for("both changes under review", |s| s.contains("n") && s.contains('f'));
+        review.wait_text("made-new");
         drop(review);
         world.pvisor(["commit", "--all"]).ok();
-        assert_eq!(world.text("f") + &world.text("n"), "agent\nnew\n");
+        assert_eq!(world.text("f") + &world.text("made-new"), "agent\nnew\n");
         assert!(!world.has("never"));
     }
 }

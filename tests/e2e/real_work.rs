@@ -9,7 +9,10 @@ use crate::support::{Capability, Done, World, each_user, require};
 /// Runs a script inside with the toolchain at hand.
 #[track_caller]
 fn inside(world: &World, tools: &Toolchain, script: &str) -> Done {
-    world.run(&format!("export PATH={}:$PATH; set -e; {script}", tools.bin.display()))
+    world.run(&format!(
+        "export PATH={}:$PATH; set -e; {script}",
+        tools.bin.display()
+    ))
 }
 
 fn copy_crate(world: &World, from: &Path) {
@@ -22,7 +25,9 @@ fn copy_crate(world: &World, from: &Path) {
         .unwrap();
     assert!(packed.status.success());
     let mut command = world.command("tar");
-    command.args(["-xf", "-", "--no-same-owner", "-C"]).arg(&world.workspace);
+    command
+        .args(["-xf", "-", "--no-same-owner", "-C"])
+        .arg(&world.workspace);
     crate::support::Call::new(command).stdin(packed.stdout).ok();
 }
 

@@ -88,13 +88,18 @@ fn outside(dir: &str, rooms: &[&str]) -> Vec<PathBuf> {
 fn inside(dir: &str, rooms: &[&str]) -> Vec<PathBuf> {
     let mut sources = files(dir, "rs");
     sources.retain(|path| is_in(path, rooms) && !name(path).ends_with("tests.rs"));
-    assert!(!sources.is_empty(), "no source in {rooms:?}: has a room moved?");
+    assert!(
+        !sources.is_empty(),
+        "no source in {rooms:?}: has a room moved?"
+    );
     sources
 }
 
 fn is_in(path: &Path, rooms: &[&str]) -> bool {
     let name = name(path);
-    rooms.iter().any(|room| name == *room || (room.ends_with('/') && name.starts_with(room)))
+    rooms
+        .iter()
+        .any(|room| name == *room || (room.ends_with('/') && name.starts_with(room)))
 }
 
 /// Names of the packages a manifest needs, development apart.
@@ -107,7 +112,14 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
 #[test]
 fn the_engine_knows_no_screen_and_no_command_line() {
     let needs = dependencies("Cargo.toml");
-    let banned = ["ratatui", "crossterm", "clap", "clap_complete", "anyhow", "pvisor-tui"];
+    let banned = [
+        "ratatui",
+        "crossterm",
+        "clap",
+        "clap_complete",
+        "anyhow",
+        "pvisor-tui",
+    ];
     for package in banned {
         assert!(!needs.contains(package), "the engine needs {package}");
     }
@@ -124,10 +136,21 @@ fn the_workstation_knows_no_system_interface() {
     for package in ["fuser", "nix", "libc", "notify", "rustix", "inotify"] {
         assert!(!needs.contains(package), "ui needs {package}");
     }
-    assert!(!needs.iter().any(|n| n.starts_with("kvm-")), "ui needs {needs:?}");
+    assert!(
+        !needs.iter().any(|n| n.starts_with("kvm-")),
+        "ui needs {needs:?}"
+    );
     nobody_mentions(
         &files("ui/src", "rs"),
-        &["fuser", "nix", "libc", "kvm_ioctls", "notify", "inotify", "rustix"],
+        &[
+            "fuser",
+            "nix",
+            "libc",
+            "kvm_ioctls",
+            "notify",
+            "inotify",
+            "rustix",
+        ],
         "system interfaces belong to the engine",
     );
 }
@@ -135,15 +158,36 @@ fn the_workstation_knows_no_system_interface() {
 #[test]
 fn nothing_points_back() {
     let firmware = dependencies("firmware/Cargo.toml");
-    assert!(!firmware.iter().any(|n| n.starts_with("pvisor")), "firmware needs {firmware:?}");
-    nobody_mentions(&files("src", "rs"), &["pvisor_tui"], "the engine does not know its screen");
+    assert!(
+        !firmware.iter().any(|n| n.starts_with("pvisor")),
+        "firmware needs {firmware:?}"
+    );
+    nobody_mentions(
+        &files("src", "rs"),
+        &["pvisor_tui"],
+        "the engine does not know its screen",
+    );
 }
 
 #[test]
 fn the_workstation_touches_files_in_three_places_only() {
     nobody_mentions(
-        &outside("ui/src", &["ui/src/main.rs", "ui/src/cli/", "ui/src/theme.rs", "ui/src/theme/"]),
-        &["std::fs", "fs::read", "fs::write", "File::open", "OpenOptions"],
+        &outside(
+            "ui/src",
+            &[
+                "ui/src/main.rs",
+                "ui/src/cli/",
+                "ui/src/theme.rs",
+                "ui/src/theme/",
+            ],
+        ),
+        &[
+            "std::fs",
+            "fs::read",
+            "fs::write",
+            "File::open",
+            "OpenOptions",
+        ],
         "files are touched in main, cli and theme only",
     );
 }
@@ -152,7 +196,14 @@ fn the_workstation_touches_files_in_three_places_only() {
 fn views_only_look() {
     nobody_mentions(
         &inside("ui/src", &["ui/src/view/"]),
-        &["Client", "Request", "std::fs", "std::net", "std::process", "crossterm::event::read"],
+        &[
+            "Client",
+            "Request",
+            "std::fs",
+            "std::net",
+            "std::process",
+            "crossterm::event::read",
+        ],
         "views take state and return a picture",
     );
 }
@@ -163,11 +214,27 @@ fn pure_rooms_do_no_io() {
         &inside(
             "src",
             &[
-                "src/diff/", "src/review/", "src/review.rs", "src/text.rs", "src/text/",
-                "src/session/state.rs", "src/session/state/", "src/protocol/mod.rs", "src/path.rs",
+                "src/diff/",
+                "src/review/",
+                "src/review.rs",
+                "src/text.rs",
+                "src/text/",
+                "src/session/state.rs",
+                "src/session/state/",
+                "src/protocol/mod.rs",
+                "src/path.rs",
             ],
         ),
-        &["std::fs", "std::net", "std::process", "std::env", "nix", "libc", "OpenOptions", "UnixStream"],
+        &[
+            "std::fs",
+            "std::net",
+            "std::process",
+            "std::env",
+            "nix",
+            "libc",
+            "OpenOptions",
+            "UnixStream",
+        ],
         "these rooms only compute",
     );
 }
@@ -176,16 +243,41 @@ fn pure_rooms_do_no_io() {
 fn only_the_listed_rooms_change_files() {
     // `commit` writes to the host. The others write what is ours: records, stages, sockets, config.
     let writers = [
-        "src/commit/", "src/layer/", "src/sandbox/", "src/session/", "src/change/", "src/record.rs",
-        "src/record/", "src/config/", "src/paths.rs", "src/doctor.rs", "src/doctor/",
+        "src/commit/",
+        "src/layer/",
+        "src/sandbox/",
+        "src/session/",
+        "src/change/",
+        "src/record.rs",
+        "src/record/",
+        "src/config/",
+        "src/paths.rs",
+        "src/doctor.rs",
+        "src/doctor/",
     ];
     nobody_mentions(
         &outside("src", &writers),
         &[
-            "fs::write", "fs::rename", "fs::remove_file", "fs::remove_dir", "fs::remove_dir_all",
-            "fs::create_dir", "fs::create_dir_all", "fs::copy", "fs::set_permissions", "symlink",
-            "renameat", "renameat2", "unlinkat", "mkdirat", "symlinkat", "fchmodat", "OpenOptions",
-            "File::create", "linkat", "mknodat",
+            "fs::write",
+            "fs::rename",
+            "fs::remove_file",
+            "fs::remove_dir",
+            "fs::remove_dir_all",
+            "fs::create_dir",
+            "fs::create_dir_all",
+            "fs::copy",
+            "fs::set_permissions",
+            "symlink",
+            "renameat",
+            "renameat2",
+            "unlinkat",
+            "mkdirat",
+            "symlinkat",
+            "fchmodat",
+            "OpenOptions",
+            "File::create",
+            "linkat",
+            "mknodat",
         ],
         "this room has no reason to change a file",
     );
@@ -210,10 +302,17 @@ fn only_commit_publishes_into_a_lower() {
 fn unsafe_code_stands_where_it_is_expected() {
     let rooms = ["src/sandbox/", "src/pty.rs", "src/layer/", "src/commit/"];
     nobody_mentions(&outside("src", &rooms), &["unsafe"], "no unsafe code here");
-    nobody_mentions(&files("firmware/src", "rs"), &["unsafe"], "no unsafe code in the protocol");
+    nobody_mentions(
+        &files("firmware/src", "rs"),
+        &["unsafe"],
+        "no unsafe code in the protocol",
+    );
     for root in ["ui/src/lib.rs", "ui/src/main.rs"] {
         let text = read(&top().join(root));
-        assert!(text.contains("#![forbid(unsafe_code)]"), "{root} does not forbid unsafe code");
+        assert!(
+            text.contains("#![forbid(unsafe_code)]"),
+            "{root} does not forbid unsafe code"
+        );
     }
 }
 
@@ -226,7 +325,9 @@ fn every_unsafe_block_carries_its_argument() {
         for (at, line) in lines.iter().enumerate() {
             let block = line.contains("unsafe {") && !line.trim_start().starts_with("//");
             // The argument stands in the comment just above the statement.
-            let argued = lines[at.saturating_sub(12)..=at].iter().any(|l| l.contains("SAFETY:"));
+            let argued = lines[at.saturating_sub(12)..=at]
+                .iter()
+                .any(|l| l.contains("SAFETY:"));
             if block && !argued {
                 wrong.push(format!("{}:{}", name(&path), at + 1));
             }
@@ -260,7 +361,8 @@ fn every_source_says_what_it_owns() {
                 wrong.push(name(&path));
             }
             assert!(
-                !text.contains(concat!("todo", "!(")) && !text.contains(concat!("unimplemented", "!(")),
+                !text.contains(concat!("todo", "!("))
+                    && !text.contains(concat!("unimplemented", "!(")),
                 "{} is unfinished",
                 name(&path)
             );
@@ -274,12 +376,22 @@ fn every_test_file_is_wired_in() {
     let mut wrong = Vec::new();
     for path in files("tests", "rs") {
         let dir = path.parent().expect("a file has a folder");
-        let stem = path.file_stem().expect("a name").to_string_lossy().into_owned();
-        let own_target = ["tests/benches", "tests/fuzz/fuzz_targets"].iter().any(|d| dir.ends_with(d));
+        let stem = path
+            .file_stem()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        let own_target = ["tests/benches", "tests/fuzz/fuzz_targets"]
+            .iter()
+            .any(|d| dir.ends_with(d));
         if own_target || stem == "main" || stem == "mod" {
             continue;
         }
-        let parents = [dir.join("main.rs"), dir.join("mod.rs"), dir.with_extension("rs")];
+        let parents = [
+            dir.join("main.rs"),
+            dir.join("mod.rs"),
+            dir.with_extension("rs"),
+        ];
         let wired = parents.iter().filter(|p| p.exists()).any(|parent| {
             let text = read(parent);
             text.contains(&format!("mod {stem};"))
@@ -291,13 +403,27 @@ fn every_test_file_is_wired_in() {
     assert!(wrong.is_empty(), "never compiled: {wrong:?}");
     let manifests = read(&top().join("Cargo.toml")) + &read(&top().join("ui/Cargo.toml"));
     for bench in files("tests/benches", "rs") {
-        let file = bench.file_name().expect("a name").to_string_lossy().into_owned();
-        assert!(manifests.contains(&format!("tests/benches/{file}")), "{file} is in no manifest");
+        let file = bench
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        assert!(
+            manifests.contains(&format!("tests/benches/{file}")),
+            "{file} is in no manifest"
+        );
     }
     let fuzz = read(&top().join("tests/fuzz/Cargo.toml"));
     for target in files("tests/fuzz/fuzz_targets", "rs") {
-        let stem = target.file_stem().expect("a name").to_string_lossy().into_owned();
-        assert!(fuzz.contains(&format!("name = \"{stem}\"")), "{stem} is in no manifest");
+        let stem = target
+            .file_stem()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        assert!(
+            fuzz.contains(&format!("name = \"{stem}\"")),
+            "{stem} is in no manifest"
+        );
     }
 }
 
@@ -305,9 +431,19 @@ fn every_test_file_is_wired_in() {
 fn vague_rooms_do_not_exist() {
     for dir in ["src", "ui/src", "firmware/src", "tests"] {
         for path in files(dir, "rs") {
-            let stem = path.file_stem().expect("a name").to_string_lossy().into_owned();
-            let vague = ["util", "utils", "helper", "helpers", "common", "misc", "manager"];
-            assert!(!vague.contains(&stem.as_str()), "{} says nothing by its name", name(&path));
+            let stem = path
+                .file_stem()
+                .expect("a name")
+                .to_string_lossy()
+                .into_owned();
+            let vague = [
+                "util", "utils", "helper", "helpers", "common", "misc", "manager",
+            ];
+            assert!(
+                !vague.contains(&stem.as_str()),
+                "{} says nothing by its name",
+                name(&path)
+            );
         }
     }
 }

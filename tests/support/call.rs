@@ -141,7 +141,10 @@ impl Done {
     /// Demands that standard error names `needle`.
     #[track_caller]
     pub fn says(self, needle: &str) -> Self {
-        assert!(self.err().contains(needle), "no {needle:?} on stderr: {self}");
+        assert!(
+            self.err().contains(needle),
+            "no {needle:?} on stderr: {self}"
+        );
         self
     }
 }
@@ -163,7 +166,9 @@ impl std::fmt::Display for Done {
 /// Waits for the end of a child, and ends it when it takes too long.
 #[track_caller]
 pub fn await_exit(child: &mut Child, what: &str) -> ExitStatus {
-    let ended = wait::attempt(LIMIT, || child.try_wait().expect("a child can be waited for"));
+    let ended = wait::attempt(LIMIT, || {
+        child.try_wait().expect("a child can be waited for")
+    });
     ended.unwrap_or_else(|| {
         let _ = child.kill();
         let _ = child.wait();

@@ -19,8 +19,10 @@ pub enum Capability {
     Root,
     /// An ordinary user exists or can be made.
     OrdinaryUser,
-    /// User namespaces in which overlayfs can be mounted.
-    Sandbox,
+    /// User namespaces in which root can mount an overlayfs.
+    SandboxOfRoot,
+    /// User namespaces in which an ordinary user can mount an overlayfs.
+    SandboxOfUser,
     /// A program is installed.
     Program(&'static str),
     /// A real agent is installed (see [`super::model`]).
@@ -35,7 +37,8 @@ impl Capability {
         match self {
             Capability::Root => "root".into(),
             Capability::OrdinaryUser => "ordinary-user".into(),
-            Capability::Sandbox => "sandbox".into(),
+            Capability::SandboxOfRoot => "sandbox-of-root".into(),
+            Capability::SandboxOfUser => "sandbox-of-user".into(),
             Capability::Program(program) => format!("program-{program}"),
             Capability::Agent(agent) => format!("agent-{agent}"),
             Capability::Toolchain => "toolchain".into(),
@@ -70,6 +73,16 @@ pub fn decide(test: &str, capability: Capability, probed: Result<(), String>) ->
     }
 }
 
+/// Whether the world's user can have a sandbox at all.
+pub fn have_sandbox(world: &World) -> bool {
+    let capability = if world.user.is_root() {
+        Capability::SandboxOfRoot
+    } else {
+        Capability::SandboxOfUser
+    };
+    have(world, capability)
+}
+
 fn forbidden(name: &str) -> bool {
     std::env::var("PVISOR_TESTS_FORBID_SKIP")
         .is_ok_and(|wanted| wanted == "1" || wanted.split(',').any(|w| w == name))
@@ -92,7 +105,7 @@ fn probe(world: &World, capability: Capability) -> Result<(), String> {
     match capability {
         Capability::Root => User::root().map(|_| ()).ok_or("not run as root".into()),
         Capability::OrdinaryUser => User::ordinary().map(drop),
-        Capability::Sandbox => sandbox(world),
+        Capability::SandboxOfRoot | Capability::SandboxOfUser => sandbox(world),
         Capability::Program(program) => in_path(world, program),
         Capability::Agent(agent) => world::agent(agent).map(|_| ()),
         Capability::Toolchain => world::toolchain().map(|_| ()),
@@ -104,7 +117,9 @@ fn in_path(world: &World, program: &str) -> Result<(), String> {
         .host(&format!("command -v {program}"))
         .status
         .is_some_and(|code| code == 0);
-    found.then_some(()).ok_or(format!("{program} is not installed"))
+    found
+        .then_some(())
+        .ok_or(format!("{program} is not installed"))
 }
 
 /// Mounts an overlay in a user namespace as the world's user, on the disk the tests use.

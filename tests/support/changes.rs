@@ -14,7 +14,10 @@ impl Changes {
     #[track_caller]
     pub fn from_json(json: Value) -> Self {
         for field in ["session", "state", "layers", "counts", "changes"] {
-            assert!(json.get(field).is_some(), "changes --json has no {field}: {json}");
+            assert!(
+                json.get(field).is_some(),
+                "changes --json has no {field}: {json}"
+            );
         }
         Self { json }
     }
@@ -62,7 +65,10 @@ impl Changes {
     /// The ids of a change's items of one kind.
     #[track_caller]
     pub fn items(&self, path: &str, kind: &str) -> Vec<String> {
-        let items = self.get(path)["items"].as_array().cloned().unwrap_or_default();
+        let items = self.get(path)["items"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         items
             .iter()
             .filter(|item| item["kind"] == kind)
@@ -73,7 +79,10 @@ impl Changes {
     /// Whether a change's risks hold this word.
     #[track_caller]
     pub fn has_risk(&self, path: &str, risk: &str) -> bool {
-        let risks = self.get(path)["risks"].as_array().cloned().unwrap_or_default();
+        let risks = self.get(path)["risks"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         risks.iter().any(|r| r == risk)
     }
 

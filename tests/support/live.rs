@@ -57,7 +57,10 @@ impl Live {
                 Ok(line) if line == expected => return,
                 Ok(line) => heard.push(line),
                 Err(RecvTimeoutError::Timeout) => {
-                    panic!("{}: no {expected:?} within {PATIENCE:?}, but {heard:?}", self.what)
+                    panic!(
+                        "{}: no {expected:?} within {PATIENCE:?}, but {heard:?}",
+                        self.what
+                    )
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     let error = call::rest(&self.stderr, &self.what, "stderr");

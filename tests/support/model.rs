@@ -2,13 +2,15 @@
 //! command, then says that it is done. Speaks the streams of Anthropic's Messages and of OpenAI's
 //! Responses, as far as a command line agent reads them.
 
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 
 use serde_json::{Value, json};
 
 /// What the agent is told to run: one file made, one changed, one removed.
-pub const COMMAND: &str = "printf agent > made-by-agent.txt && printf changed > a.txt && rm gone.txt";
+pub const COMMAND: &str =
+    "printf agent > made-by-agent.txt && printf changed > a.txt && rm gone.txt";
 
 /// Listens until the test process ends; returns the base address, `http://127.0.0.1:PORT`.
 pub fn serve() -> String {
@@ -44,9 +46,7 @@ fn converse(stream: TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-fn read_request(
-    input: &mut impl BufRead,
-) -> std::io::Result<Option<(String, String, Vec<u8>)>> {
+fn read_request(input: &mut impl BufRead) -> std::io::Result<Option<(String, String, Vec<u8>)>> {
     let mut line = String::new();
     if input.read_line(&mut line)? == 0 {
         return Ok(None);
@@ -227,10 +227,10 @@ fn any(within: &Value, field: &str, fits: &dyn Fn(&str) -> bool) -> bool {
 }
 
 fn events(list: &[Value]) -> String {
-    list.iter()
-        .map(|event| {
-            let kind = event["type"].as_str().unwrap_or_default();
-            format!("event: {kind}\ndata: {event}\n\n")
-        })
-        .collect()
+    let mut stream = String::new();
+    for event in list {
+        let kind = event["type"].as_str().unwrap_or_default();
+        let _ = write!(stream, "event: {kind}\ndata: {event}\n\n");
+    }
+    stream
 }

@@ -37,7 +37,10 @@ pub fn describe(pids: &[i32]) -> Vec<String> {
     pids.iter()
         .map(|pid| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            format!("{pid}: {}", String::from_utf8_lossy(&line).replace('\0', " "))
+            format!(
+                "{pid}: {}",
+                String::from_utf8_lossy(&line).replace('\0', " ")
+            )
         })
         .collect()
 }
@@ -87,8 +90,11 @@ pub fn server(world: &World) -> i32 {
 
 /// Whether a process has ended and only waits to be reaped.
 pub fn is_zombie(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|s| s.trim_start().starts_with('Z')))
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        stat.rsplit(')')
+            .next()
+            .is_some_and(|s| s.trim_start().starts_with('Z'))
+    })
 }
 
 /// SIGKILL to one process of the world's.

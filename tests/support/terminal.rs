@@ -85,7 +85,10 @@ impl Terminal {
     /// Starts a command on a terminal of its own.
     #[track_caller]
     pub fn open(mut command: Command, rows: u16, cols: u16) -> Self {
-        let what = format!("{command:?}").split("\" \"").collect::<Vec<_>>().join(" ");
+        let what = format!("{command:?}")
+            .split("\" \"")
+            .collect::<Vec<_>>()
+            .join(" ");
         let size = Size { rows, cols };
         let pty = openpty(&winsize(size), None).expect("a pty");
         let initial = tcgetattr(&pty.master).expect("its modes");
@@ -176,7 +179,8 @@ impl Terminal {
             }
             let open = self.pump(left.min(std::time::Duration::from_millis(50)));
             if !open {
-                return look(self);
+                // Nothing more to read; what is waited for may be the command's end.
+                return super::wait::attempt(left, || look(self));
             }
         }
     }
@@ -191,7 +195,7 @@ impl Terminal {
         if poll(&mut fds, timeout).unwrap_or(0) == 0 {
             return true;
         }
-        let mut buffer = [0; 65536];
+        let mut buffer = [0; 8192];
         let n = match master.read(&mut buffer) {
             // EIO: nobody holds the slave any more.
             Ok(0) | Err(_) => return false,
@@ -354,4 +358,40 @@ fn keyboard_protocol_popped(bytes: &[u8]) -> bool {
             .count()
     };
     count(b"\x1b[>") <= count(b"\x1b[<")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Terminal {
+        let mut command = Command::new("bash");
+        command.args(["--norc", "-c", script]);
+        Terminal::open(command, 24, 80)
+    }
+
+    #[test]
+    fn shows_types_and_ends() {
+        let mut terminal = shell("read x; echo got $x; stty size");
+        terminal.send("word\r");
+        terminal.wait_text("got word");
+        terminal.wait_text("24 80");
+        assert!(terminal.wait_exit().success());
+        assert_eq!(terminal.left_behind(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn notices_what_a_program_left_behind() {
+        let mut terminal = shell("printf '\\033[?1049h\\033[?25l\\033[>1u'; stty -echo");
+        terminal.wait_exit();
+        assert_eq!(
+            terminal.left_behind().len(),
+            4,
+            "{:?}",
+            terminal.left_behind()
+        );
+        let mut clean = shell("printf '\\033[?1000;1006h\\033[?1006;1000l\\033[?25l\\033[?25h'");
+        clean.wait_exit();
+        assert_eq!(clean.left_behind(), Vec::<String>::new());
+    }
 }

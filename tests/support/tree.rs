@@ -46,7 +46,9 @@ impl Tree {
         let kind = kind_of(&meta);
         let bytes = match kind {
             "file" => fs::read(&full).unwrap_or_else(|e| panic!("{}: {e}", full.display())),
-            "link" => fs::read_link(&full).map_or_else(|_| Vec::new(), |t| t.into_os_string().into_vec()),
+            "link" => {
+                fs::read_link(&full).map_or_else(|_| Vec::new(), |t| t.into_os_string().into_vec())
+            }
             _ => Vec::new(),
         };
         let mut same_inode_as = None;
@@ -148,7 +150,10 @@ impl Entry {
             lines.push(format!("mtime {:?} became {:?}", self.mtime, after.mtime));
         }
         if self.xattrs != after.xattrs {
-            lines.push(format!("xattrs {:?} became {:?}", self.xattrs, after.xattrs));
+            lines.push(format!(
+                "xattrs {:?} became {:?}",
+                self.xattrs, after.xattrs
+            ));
         }
         if self.same_inode_as != after.same_inode_as {
             lines.push(format!(

@@ -45,9 +45,8 @@ impl User {
                 .output()
                 .map_err(|e| format!("useradd: {e}"))?;
             // Another test process may have made it at the same moment: only the result counts.
-            Self::find(ORDINARY).map_err(|_| {
-                format!("useradd: {}", String::from_utf8_lossy(&made.stderr).trim())
-            })
+            Self::find(ORDINARY)
+                .map_err(|_| format!("useradd: {}", String::from_utf8_lossy(&made.stderr).trim()))
         })
         .clone()
     }

@@ -44,12 +44,15 @@ impl World {
     /// A world of root's; `None`, with the reason printed, where that cannot be tried.
     pub fn of_root(test: &str) -> Option<Self> {
         let root = User::root();
-        let probed = root.as_ref().map(|_| ()).ok_or("not run as root".to_owned());
+        let probed = root
+            .as_ref()
+            .map(|_| ())
+            .ok_or("not run as root".to_owned());
         if !capability::decide(test, Capability::Root, probed) {
             return None;
         }
         let world = Self::new(test, root?);
-        capability::have(&world, Capability::Sandbox).then_some(world)
+        capability::have_sandbox(&world).then_some(world)
     }
 
     /// A world of an ordinary user's.
@@ -60,7 +63,7 @@ impl World {
             return None;
         }
         let world = Self::new(test, user.ok()?);
-        capability::have(&world, Capability::Sandbox).then_some(world)
+        capability::have_sandbox(&world).then_some(world)
     }
 
     /// A world that promises nothing about the machine.
@@ -192,7 +195,9 @@ impl World {
     pub fn mode(&self, path: &str) -> u32 {
         let full = self.workspace.join(path);
         let meta = full.symlink_metadata();
-        meta.unwrap_or_else(|e| panic!("{}: {e}", full.display())).mode() & 0o7777
+        meta.unwrap_or_else(|e| panic!("{}: {e}", full.display()))
+            .mode()
+            & 0o7777
     }
 
     /// The host's workspace as it lies on disk.
@@ -272,7 +277,9 @@ pub fn binary() -> &'static Path {
             fs::copy(&built, half.path()).expect("copying the binary");
             fs::set_permissions(half.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
             // Closed before it is executed: a file open for writing is "busy".
-            half.into_temp_path().persist(&copy).expect("renaming the binary");
+            half.into_temp_path()
+                .persist(&copy)
+                .expect("renaming the binary");
         }
         copy
     })
@@ -364,10 +371,10 @@ fn plain_crate() -> Result<PathBuf, String> {
         .filter(|path| is_plain(path))
         .collect();
     crates.sort();
-    crates
-        .into_iter()
-        .next()
-        .ok_or(format!("no crate without dependencies in {}", sources.display()))
+    crates.into_iter().next().ok_or(format!(
+        "no crate without dependencies in {}",
+        sources.display()
+    ))
 }
 
 fn is_plain(path: &Path) -> bool {
@@ -379,7 +386,14 @@ fn is_plain(path: &Path) -> bool {
     let small = fs::read_dir(path.join("src")).is_ok_and(|files| files.count() < 20);
     let text = path.as_os_str().as_bytes();
     // A few well-kept ones that are not `no_core` tricks of the standard library.
-    let known = ["/heck-", "/strsim-", "/scopeguard-", "/fnv-", "/shlex-", "/unicode-segmentation-"];
+    let known = [
+        "/heck-",
+        "/strsim-",
+        "/scopeguard-",
+        "/fnv-",
+        "/shlex-",
+        "/unicode-segmentation-",
+    ];
     let known = known
         .iter()
         .any(|name| text.windows(name.len()).any(|w| w == name.as_bytes()));
@@ -394,6 +408,9 @@ fn output(program: &str, args: &[&str]) -> Result<String, String> {
     if done.status.success() {
         Ok(String::from_utf8_lossy(&done.stdout).into_owned())
     } else {
-        Err(format!("{program}: {}", String::from_utf8_lossy(&done.stderr).trim()))
+        Err(format!(
+            "{program}: {}",
+            String::from_utf8_lossy(&done.stderr).trim()
+        ))
     }
 }
