@@ -120,6 +120,8 @@ fn bubblewrap(world: &World, round: usize) -> Command {
 }
 
 fn mount_overlay((uid, gid): (u32, u32), at: &str, options: &str) -> io::Result<()> {
+    // A change of user makes a process undumpable, and its own /proc/self files unwritable.
+    nix::sys::prctl::set_dumpable(true)?;
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)?;
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
