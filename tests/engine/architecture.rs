@@ -125,7 +125,17 @@ fn the_engine_knows_no_screen_and_no_command_line() {
     }
     nobody_mentions(
         &files("src", "rs"),
-        &["ratatui", "crossterm", "clap", "anyhow", "println", "print"],
+        &[
+            "ratatui",
+            "crossterm",
+            "clap",
+            "anyhow",
+            "println!",
+            "print!",
+            "eprintln!",
+            "eprint!",
+            "dbg!",
+        ],
         "the engine neither draws nor prints",
     );
 }
