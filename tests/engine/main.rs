@@ -7,3 +7,6 @@ mod layers;
 //! Tests of the engine through its public doors.
 mod diff;
 mod review;
+//! The engine's own tests: everything that needs no terminal.
+#![allow(clippy::unwrap_used)] // A test may fail by panicking; that is how it reports.
+mod architecture;
