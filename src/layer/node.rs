@@ -187,6 +187,10 @@ mod optional_bytes {
     #[derive(Serialize, Deserialize)]
     struct Exact(#[serde(with = "crate::path::exact_bytes")] Vec<u8>);
 
+    #[allow(
+        clippy::ref_option,
+        reason = "serde's `with` passes a reference to the field"
+    )]
     pub fn serialize<S: Serializer>(v: &Option<Vec<u8>>, s: S) -> Result<S::Ok, S::Error> {
         v.clone().map(Exact).serialize(s)
     }

@@ -42,6 +42,7 @@ pub fn detach(report: OwnedFd, daemon: impl FnOnce(OwnedFd) -> i32) -> io::Resul
                 // `_exit`: the buffers of this copy belong to the original process.
                 // SAFETY: _exit has no preconditions.
                 Ok(ForkResult::Parent { .. }) => unsafe { libc::_exit(0) },
+                // SAFETY: as above.
                 Err(_) => unsafe { libc::_exit(1) },
             }
         }

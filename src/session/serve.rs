@@ -113,7 +113,7 @@ pub fn serve(start: Start) -> io::Result<()> {
     let directory = info.dir.clone();
     let mut state = SessionState::default();
     let journal = Journal::open(&directory.join("journal.jsonl"), |update| {
-        state.apply(&update)
+        state.apply(&update);
     })?;
     let (events, mailbox) = bounded(MAILBOX);
     let gate = Arc::new(Gate::default());

@@ -163,11 +163,9 @@ fn release(store: &Store, record: &SessionRecord) -> Result<(), StartError> {
     };
     let socket = store.socket(&record.info.id);
     if let Ok((client, _)) = Client::connect(&socket, hello) {
-        match client.call(Request::Retire) {
-            Err(ClientError::Failed(crate::protocol::Failure::Running)) => {
-                return Err(StartError::Running(record.info.id.clone()));
-            }
-            Ok(_) | Err(_) => {}
+        let running = crate::protocol::Failure::Running;
+        if matches!(client.call(Request::Retire), Err(ClientError::Failed(f)) if f == running) {
+            return Err(StartError::Running(record.info.id.clone()));
         }
     }
     let deadline = Instant::now() + HANDOVER;
@@ -338,10 +336,12 @@ fn layers(dir: &Path, request: &RunRequest) -> Result<Vec<Layer>, StartError> {
             .into_owned();
         let base = mount.name.clone().unwrap_or(last);
         let taken = |name: &str| wanted.iter().any(|(n, _)| n == name);
-        let name = std::iter::once(base.clone())
-            .chain((2..).map(|n| format!("{base}-{n}")))
-            .find(|name| !taken(name))
-            .unwrap_or(base);
+        let mut name = base.clone();
+        let mut count = 1;
+        while taken(&name) {
+            count += 1;
+            name = format!("{base}-{count}");
+        }
         wanted.push((name, mount.source.clone()));
     }
     wanted.sort_by_key(|(_, root)| root.components().count());
