@@ -13,6 +13,7 @@ pub mod tree;
 pub mod walk;
 
 pub use access::{AccessError, StageAccess, UpperEntry};
+pub(crate) use copy::{copy_bytes, mark_opaque};
 pub use direct::DirectAccess;
 pub use node::{Digest, FileType, Node, Timestamp};
 pub use tree::Tree;
