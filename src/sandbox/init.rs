@@ -34,7 +34,7 @@ pub(super) fn run(
 
 fn prepare(spec: &SandboxSpec, lifeline: Option<&OwnedFd>) -> Result<Hardening, Failure> {
     namespace::die_with_parent()?;
-    if lifeline.is_some_and(|fd| ended(fd)) {
+    if lifeline.is_some_and(ended) {
         namespace::leave(0);
     }
     // Only for people who look at a process list.
@@ -73,7 +73,7 @@ fn ended(fd: &OwnedFd) -> bool {
 
 /// A `/proc` of this PID namespace. The kernel refuses it where the one it would replace is
 /// partly covered, as in most containers (mount_too_revealing() in fs/namespace.c).
-fn mount_proc() -> Result<(), Errno> {
+pub(super) fn mount_proc() -> Result<(), Errno> {
     let proc = new_mount(c"proc", &[], TAME | NO_EXEC).map_err(|failure| failure.errno)?;
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let target = open("/proc", flags, Mode::empty())?;

@@ -18,6 +18,7 @@ mod stage;
 pub mod start;
 pub mod submounts;
 mod supervisor;
+pub(crate) mod trial;
 mod view;
 mod wire;
 

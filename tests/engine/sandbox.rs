@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{ForkResult, fork};
 use pvisor::RelPath;
+use pvisor::doctor::examine;
 use pvisor::layer::{AccessError, Driver, Layer};
 use pvisor::sandbox::spec::TerminalSize;
 use pvisor::sandbox::{
@@ -58,6 +59,7 @@ const TESTS: &[Test] = tests![
     a_mount_inside_the_home_makes_it_read_only,
     without_user_namespaces_nothing_runs,
     mode_host_is_a_plain_process,
+    doctor_tries_every_step_and_leaves_nothing,
     start_cost,
 ];
 
@@ -953,6 +955,21 @@ fn scenario_denied() {
     let (error, hint) = refusal(&f.shell("touch ran"));
     println!("{error}\n{hint}");
     assert!(!f.workspace.join("ran").exists());
+    let report = examine(&f.session);
+    assert!(!report.staged_works());
+    let check = report
+        .checks
+        .iter()
+        .find(|c| !c.ok && c.needed)
+        .expect("a failed check");
+    assert!(
+        check.detail.contains("max_user_namespaces is 0"),
+        "{check:?}"
+    );
+    assert!(
+        check.remedy.as_ref().expect("remedy").contains("sysctl"),
+        "{check:?}"
+    );
 }
 
 fn mode_host_is_a_plain_process() {
@@ -982,6 +999,28 @@ fn mode_host_is_a_plain_process() {
     running.control.stop(Duration::from_millis(50));
     assert_eq!(finish(running).status, ExitStatus::Signal(9));
     until("its group is gone", || !runs(mark));
+}
+
+fn doctor_tries_every_step_and_leaves_nothing() {
+    let f = Fixture::new();
+    let report = examine(&f.session.join("not/yet/made"));
+    assert!(report.staged_works(), "{report:#?}");
+    let names: Vec<&str> = report.checks.iter().map(|c| c.name.as_str()).collect();
+    for name in [
+        "state directory",
+        "overlay in a user namespace",
+        "a /proc of its own",
+        "/dev/kvm",
+    ] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    for check in &report.checks {
+        assert!(check.ok || check.remedy.is_some(), "{check:?}");
+    }
+    let left = fs::read_dir(&f.session).expect("dir").count();
+    assert_eq!(left, 0, "nothing is left behind");
+    // A place no upper can lie on is named: inside a sandbox, /etc is read-only.
+    assert!(!examine(Path::new("/proc")).staged_works());
 }
 
 /// Not a test of a limit: prints what starting and ending `true` costs with two layers.
