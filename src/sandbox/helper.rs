@@ -14,6 +14,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
 use nix::sys::stat::{SFlag, fstat};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
 use super::agent::{Program, Streams};
@@ -126,17 +127,35 @@ fn settle(server: Pid) -> Result<(), Failure> {
     quiet_signals().doing("setting signals")
 }
 
-/// Children are not waited for; a broken pipe is an error of the call, not the end.
+/// Children that end are not waited for.
+fn forget_children(first: Pid) -> Result<(), Errno> {
+    let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+    // SAFETY: ignoring runs no code of ours.
+    unsafe { sigaction(Signal::SIGCHLD, &ignore)? };
+    // Nobody reaps for us what ended before.
+    let _ = waitpid(first, Some(WaitPidFlag::WNOHANG));
+    Ok(())
+}
+
+/// A broken pipe is an error of the call, not the end; the server's handlers do not run here.
 fn quiet_signals() -> Result<(), Errno> {
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
-    for signal in [Signal::SIGCHLD, Signal::SIGPIPE, Signal::SIGHUP] {
+    for signal in [Signal::SIGPIPE, Signal::SIGHUP] {
         // SAFETY: ignoring runs no code of ours.
         unsafe { sigaction(signal, &ignore)? };
     }
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGQUIT] {
-        // SAFETY: the default action runs no code of ours; handlers of the server must not run
-        // here.
+    for signal in [
+        // Must leave the first process in the table until it is watched.
+        Signal::SIGCHLD,
+        Signal::SIGINT,
+        Signal::SIGTERM,
+        Signal::SIGQUIT,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        Signal::SIGWINCH,
+    ] {
+        // SAFETY: the default action runs no code of ours.
         unsafe { sigaction(signal, &default)? };
     }
     nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
@@ -195,6 +214,7 @@ fn begin(
     };
     drop((supervisor, streams));
     let pidfd = pidfd_open(first).doing("watching the first process")?;
+    forget_children(first).doing("ignoring children")?;
     announce(socket, boundary(&mut view), &pidfd, master.as_ref()).doing("answering the server")?;
     Ok((view.layers, held))
 }

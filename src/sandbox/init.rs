@@ -12,7 +12,7 @@ use nix::sys::stat::{Mode, SFlag, lstat};
 use nix::unistd::geteuid;
 
 use super::SandboxSpec;
-use super::agent::{Confinement, Program, Streams, landlock};
+use super::agent::{Confinement, Program, Streams};
 use super::failure::{Failure, shown};
 use super::mount_api::{NO_EXEC, READ_ONLY, TAME, attach, clone_mount, here, new_mount, restrict};
 use super::namespace;
@@ -34,7 +34,7 @@ pub(super) fn run(
 
 fn prepare(spec: &SandboxSpec, lifeline: Option<&OwnedFd>) -> Result<Hardening, Failure> {
     namespace::die_with_parent()?;
-    if lifeline.is_some_and(|fd| ended(fd)) {
+    if lifeline.is_some_and(ended) {
         namespace::leave(0);
     }
     // Only for people who look at a process list.
@@ -51,13 +51,6 @@ fn prepare(spec: &SandboxSpec, lifeline: Option<&OwnedFd>) -> Result<Hardening, 
             ));
         }
     }
-    if landlock::abi() < 6 {
-        hardening.notes.push(
-            "sockets of the abstract namespace outside can be reached: that needs Landlock ABI 6 \
-             (Linux 6.12)"
-                .into(),
-        );
-    }
     nix::unistd::chdir(&spec.cwd).map_err(|errno| {
         Failure::new(format!("entering {}", shown(&spec.cwd)), errno.desc())
             .hint("the directory must be visible inside")
@@ -73,7 +66,7 @@ fn ended(fd: &OwnedFd) -> bool {
 
 /// A `/proc` of this PID namespace. The kernel refuses it where the one it would replace is
 /// partly covered, as in most containers (mount_too_revealing() in fs/namespace.c).
-fn mount_proc() -> Result<(), Errno> {
+pub(super) fn mount_proc() -> Result<(), Errno> {
     let proc = new_mount(c"proc", &[], TAME | NO_EXEC).map_err(|failure| failure.errno)?;
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let target = open("/proc", flags, Mode::empty())?;

@@ -19,6 +19,7 @@ mod stage;
 pub mod start;
 pub mod submounts;
 mod supervisor;
+pub(crate) mod trial;
 mod view;
 mod wire;
 

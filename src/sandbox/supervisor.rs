@@ -64,7 +64,7 @@ impl Supervisor {
         mut hardening: Hardening,
     ) -> ! {
         let (signals, main, not_executed) =
-            match self.launch(program, streams, confinement, &mut hardening) {
+            match Self::launch(program, streams, confinement, &mut hardening) {
                 Ok(started) => started,
                 Err(failure) => self.fail(failure),
             };
@@ -80,7 +80,6 @@ impl Supervisor {
 
     /// Forks the command and waits until it was executed or could not be.
     fn launch(
-        &mut self,
         program: Program,
         streams: Streams,
         confinement: Confinement,

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{ForkResult, fork};
 use pvisor::RelPath;
+use pvisor::doctor::examine;
 use pvisor::layer::{AccessError, Driver, Layer};
 use pvisor::sandbox::spec::TerminalSize;
 use pvisor::sandbox::{
@@ -46,6 +47,8 @@ const TESTS: &[Test] = tests![
     nothing_survives_a_killed_server,
     the_end_of_the_command_ends_what_it_left_behind,
     a_terminal_has_a_name_and_a_size,
+    terminals_can_be_made_inside,
+    a_workspace_on_a_mount_of_its_own_is_staged,
     a_workspace_in_tmp_is_seen_in_place,
     a_workspace_that_is_the_home_is_one_layer,
     a_session_inside_the_workspace_is_hidden,
@@ -58,6 +61,7 @@ const TESTS: &[Test] = tests![
     a_mount_inside_the_home_makes_it_read_only,
     without_user_namespaces_nothing_runs,
     mode_host_is_a_plain_process,
+    doctor_tries_every_step_and_leaves_nothing,
     start_cost,
 ];
 
@@ -74,6 +78,7 @@ fn main() {
         match name {
             "proc" => scenario_proc(),
             "submount" => scenario_submount(Path::new(path)),
+            "mounted" => scenario_mounted(Path::new(path)),
             "home" => scenario_home(Path::new(path)),
             _ => scenario_denied(),
         }
@@ -674,6 +679,34 @@ fn a_terminal_has_a_name_and_a_size() {
     }
 }
 
+fn terminals_can_be_made_inside() {
+    let f = Fixture::new();
+    let open = "import os,pty\nm,s=pty.openpty()\nprint(os.ttyname(s))\nos.write(s,b'hello')\nprint(os.read(m,5))";
+    let ran = run(&f.spec(["python3", "-c", open]));
+    assert_eq!(ran.out, "/dev/pts/0\nb'hello'\n", "{}", ran.err);
+}
+
+fn a_workspace_on_a_mount_of_its_own_is_staged() {
+    let f = Fixture::new();
+    let dir = f.workspace.display();
+    let prepare = format!("mount -t tmpfs none '{dir}'; echo far >'{dir}/a.txt'");
+    if let Some((status, text)) = prepared(&prepare, &format!("mounted {dir}")) {
+        assert_eq!(status, 0, "{text}");
+    }
+}
+
+fn scenario_mounted(workspace: &Path) {
+    let f = Fixture::new();
+    let mut spec = f.shell("cat a.txt; echo more >>a.txt; cat a.txt");
+    spec.layers[0].root = workspace.into();
+    spec.cwd = workspace.into();
+    assert_eq!(run(&spec).out, "far\nfar\nmore\n");
+    assert_eq!(
+        fs::read_to_string(workspace.join("a.txt")).expect("a"),
+        "far\n"
+    );
+}
+
 fn a_workspace_in_tmp_is_seen_in_place() {
     let f = Fixture::in_dir(&std::env::temp_dir());
     let ran = run(&f.shell("pwd; cat a.txt; echo more >>a.txt; touch ../x; ls -A /tmp | wc -l"));
@@ -953,6 +986,21 @@ fn scenario_denied() {
     let (error, hint) = refusal(&f.shell("touch ran"));
     println!("{error}\n{hint}");
     assert!(!f.workspace.join("ran").exists());
+    let report = examine(&f.session);
+    assert!(!report.staged_works());
+    let check = report
+        .checks
+        .iter()
+        .find(|c| !c.ok && c.needed)
+        .expect("a failed check");
+    assert!(
+        check.detail.contains("max_user_namespaces is 0"),
+        "{check:?}"
+    );
+    assert!(
+        check.remedy.as_ref().expect("remedy").contains("sysctl"),
+        "{check:?}"
+    );
 }
 
 fn mode_host_is_a_plain_process() {
@@ -982,6 +1030,28 @@ fn mode_host_is_a_plain_process() {
     running.control.stop(Duration::from_millis(50));
     assert_eq!(finish(running).status, ExitStatus::Signal(9));
     until("its group is gone", || !runs(mark));
+}
+
+fn doctor_tries_every_step_and_leaves_nothing() {
+    let f = Fixture::new();
+    let report = examine(&f.session.join("not/yet/made"));
+    assert!(report.staged_works(), "{report:#?}");
+    let names: Vec<&str> = report.checks.iter().map(|c| c.name.as_str()).collect();
+    for name in [
+        "state directory",
+        "overlay in a user namespace",
+        "a /proc of its own",
+        "/dev/kvm",
+    ] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    for check in &report.checks {
+        assert!(check.ok || check.remedy.is_some(), "{check:?}");
+    }
+    let left = fs::read_dir(&f.session).expect("dir").count();
+    assert_eq!(left, 0, "nothing is left behind");
+    // A place no upper can lie on is named: inside a sandbox, /etc is read-only.
+    assert!(!examine(Path::new("/proc")).staged_works());
 }
 
 /// Not a test of a limit: prints what starting and ending `true` costs with two layers.
