@@ -1,1 +1,4 @@
-fn main() {}
+//! Tests of the engine through its public interface.
+
+mod config;
+mod store;
