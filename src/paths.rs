@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::DirBuilder;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{Uid, User};
@@ -150,6 +150,33 @@ pub fn make_private(dir: &Path) -> Result<(), PathsError> {
             .map_err(fail("making private the directory"))?;
     }
     Ok(())
+}
+
+/// Replaces `path` by a file of mode 0600 with these bytes: written beside it, synced, renamed.
+pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let dir = path
+        .parent()
+        .ok_or_else(|| io::Error::other("a file needs a directory"))?;
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.new", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let written = (|| {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)?;
+        File::open(dir)?.sync_all()
+    })();
+    if written.is_err() {
+        // What is left beside it would be in nobody's way, but it is of no use either.
+        let _ = std::fs::remove_file(&beside);
+    }
+    written
 }
 
 /// An XDG variable counts only as an absolute path; anything else is as good as unset.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::layer::Digest;
-use crate::session::store::replace_file;
+use crate::paths::replace_file;
 
 /// Why trust could not be read or recorded.
 #[derive(Debug, thiserror::Error)]

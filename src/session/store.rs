@@ -1,9 +1,9 @@
 //! The sessions of one user on disk. Owns directory names, `session.json` and the choice of a
 //! session by what a person typed; does not look into layers or journals.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -169,20 +169,6 @@ impl Store {
         Ok(record)
     }
 
-    /// Writes a session's record: whole or not at all, and on disk when this returns.
-    pub fn save(&self, record: &SessionRecord) -> Result<(), StoreError> {
-        let dir = self.session_dir(&record.info.id);
-        crate::paths::make_private(&dir).map_err(|error| StoreError::File {
-            path: dir.clone(),
-            cause: error.to_string(),
-        })?;
-        let path = self.record_file(&record.info.id);
-        let mut text = serde_json::to_vec_pretty(record)
-            .map_err(|error| StoreError::file(path.clone(), &error.into()))?;
-        text.push(b'\n');
-        replace_file(&path, &text).map_err(|error| StoreError::file(path, &error))
-    }
-
     /// The file that the session's server keeps locked (`flock`, exclusive) while it lives.
     pub fn lock_file(&self, id: &str) -> PathBuf {
         self.session_dir(id).join("lock")
@@ -230,33 +216,6 @@ impl StoreError {
             cause: error.to_string(),
         }
     }
-}
-
-/// Replaces `path` by a file of mode 0600 with these bytes: written beside it, synced, renamed.
-pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let dir = path
-        .parent()
-        .ok_or_else(|| io::Error::other("a file needs a directory"))?;
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.new", std::process::id()));
-    let beside = PathBuf::from(beside);
-    let written = (|| {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)?;
-        File::open(dir)?.sync_all()
-    })();
-    if written.is_err() {
-        // What is left beside it would be in nobody's way, but it is of no use either.
-        let _ = std::fs::remove_file(&beside);
-    }
-    written
 }
 
 /// Whether this may be a session's id: one plain path component, so that what a person types never

@@ -29,7 +29,10 @@ fn record(store: &Store, id: &str, name: &str, started: i64, state: RunState) ->
         boundary: Boundary::default(),
         commits: 0,
     };
-    store.save(&record).expect("saved");
+    let dir = store.session_dir(id);
+    std::fs::create_dir_all(&dir).expect("mkdir");
+    let text = serde_json::to_vec(&record).expect("json");
+    std::fs::write(dir.join("session.json"), text).expect("written");
     record
 }
 
