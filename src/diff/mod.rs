@@ -2,6 +2,8 @@
 //! and the recombination of picked items; works on exact bytes, knows no file system and no
 //! screen.
 
+pub mod patch;
+
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

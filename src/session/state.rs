@@ -175,3 +175,25 @@ pub struct SessionState {
     /// The last notices, oldest first, at most 100.
     pub notices: Vec<String>,
 }
+
+impl SessionState {
+    /// Stand-in until the reducer is merged.
+    pub fn apply(&mut self, update: &Update) {
+        match update {
+            Update::ChangesMoved { changed, gone } => {
+                for change in changed {
+                    self.changes.insert(change.key.clone(), change.clone());
+                }
+                for key in gone {
+                    self.changes.remove(key);
+                }
+            }
+            Update::Exited { status, at } => {
+                self.run = Some(RunState::Exited);
+                self.exit = Some(*status);
+                self.ended = Some(*at);
+            }
+            _ => {}
+        }
+    }
+}
