@@ -86,9 +86,8 @@ pub fn parse_item(text: &str) -> Option<ItemRef> {
         None => (text, None),
     };
     let (letter, hex) = id.split_at_checked(1)?;
-    let is_id = "whmelt".contains(letter)
-        && !hex.is_empty()
-        && hex.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_id =
+        "whmelt".contains(letter) && !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit());
     let lines = match lines {
         None => None,
         Some(lines) => {

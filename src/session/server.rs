@@ -43,6 +43,9 @@ pub enum StartError {
     /// The server could not be reached.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// The session's command is still running.
+    #[error("the command of session {0} is still running; attach to it, or stop it first")]
+    Running(String),
     /// Anything else, in one sentence.
     #[error("{0}")]
     Other(String),
