@@ -34,21 +34,7 @@ pub fn run(
     done: &str,
     context: &Context,
 ) -> Result<ExitCode, CliError> {
-    let (record, paths) = args.paths.resolve(context)?;
-    match (args.all, paths.is_empty()) {
-        (false, true) => {
-            return Err(CliError::usage("nothing is named").hint("name paths, or give --all"));
-        }
-        (true, false) => return Err(CliError::usage("--all and paths exclude each other")),
-        _ => {}
-    }
-    let expect =
-        match &args.expect {
-            None => None,
-            Some(hex) => Some(Digest::parse(hex).ok_or_else(|| {
-                CliError::usage("--expect takes a digest of 64 hexadecimal digits")
-            })?),
-        };
+    args.paths.check(args.all)?;
     if expect.is_some() && paths.len() != 1 {
         return Err(CliError::usage("--expect goes with exactly one path"));
     }

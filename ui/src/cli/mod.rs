@@ -158,6 +158,12 @@ fn refuse(error: &clap::Error) -> ExitCode {
         for line in text.lines() {
             let _ = writeln!(out, "{}", pvisor::text::visible(line.as_bytes()));
         }
+        if error.kind() == clap::error::ErrorKind::InvalidSubcommand {
+            let _ = writeln!(
+                out,
+                "hint: a command stands behind `--`: pvisor-tui -- COMMAND"
+            );
+        }
         return ExitCode::from(error::USAGE);
     }
     match error.print() {

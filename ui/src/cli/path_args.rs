@@ -32,6 +32,18 @@ pub struct PathArgs {
 }
 
 impl PathArgs {
+    /// Refuses what can be seen to be wrong before a session is looked for: nothing named at all,
+    /// or paths beside `--all`.
+    pub fn check(&self, all: bool) -> Result<(), CliError> {
+        if !all && self.arguments.is_empty() && self.paths_from.is_none() {
+            return Err(CliError::usage("nothing is named").hint("name paths, or give --all"));
+        }
+        if all && self.paths_from.is_some() {
+            return Err(CliError::usage("--all and paths exclude each other"));
+        }
+        Ok(())
+    }
+
     /// The session and the paths as typed.
     pub fn resolve(&self, context: &Context) -> Result<(SessionRecord, Vec<Vec<u8>>), CliError> {
         let (record, rest) = session_arg::split(context, self.session.as_deref(), &self.arguments)?;

@@ -27,6 +27,7 @@ pub struct Args {
 
 /// Carries it out.
 pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
+    args.paths.check(args.all)?;
     let (record, paths) = args.paths.resolve(context)?;
     match (args.all, paths.is_empty()) {
         (false, true) => {
