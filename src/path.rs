@@ -208,6 +208,25 @@ pub mod exact_bytes {
     }
 }
 
+/// A path that travels as its exact bytes: serde's own form of a path refuses what is not UTF-8.
+pub mod exact_path {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
+
+    use super::{Deserializer, Serializer};
+
+    /// See [`super::RelPath`].
+    pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        super::serialize_bytes(path.as_os_str().as_bytes(), serializer)
+    }
+
+    /// See [`super::RelPath`].
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        super::deserialize_bytes(deserializer).map(|bytes| OsString::from_vec(bytes).into())
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum TextOrBase64 {

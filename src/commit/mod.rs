@@ -66,6 +66,7 @@ pub enum Outcome {
         /// What happened.
         reason: String,
         /// Where its ledger lies.
+        #[serde(with = "crate::path::exact_path")]
         ledger: PathBuf,
     },
 }

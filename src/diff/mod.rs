@@ -1,8 +1,28 @@
 //! Differences between two byte strings, and the items a person decides on. Owns hunks, item ids
 //! and the recombination of picked items; works on exact bytes, knows no file system and no
 //! screen.
+//!
+//! [`diff()`] compares, [`items()`] lists what can be decided on, [`select()`] puts together what was
+//! chosen.
 
+mod compute;
+mod group;
+mod item;
+mod lines;
+mod pair;
 pub mod patch;
+pub mod rows;
+mod select;
+mod sequence;
+
+#[cfg(test)]
+mod tests;
+
+pub use compute::{Eof, FileDiff, Hunk, as_text, diff, is_binary};
+pub use item::items;
+pub use patch::{PatchEntry, patch};
+pub use rows::{DiffRow, RowKind, rows};
+pub use select::{SelectError, select};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

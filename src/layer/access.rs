@@ -33,6 +33,7 @@ pub enum AccessError {
         /// What was attempted, e.g. `reading`.
         doing: String,
         /// The path it was attempted on.
+        #[serde(with = "crate::path::exact_path")]
         path: PathBuf,
         /// The system's words.
         message: String,

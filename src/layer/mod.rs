@@ -45,8 +45,10 @@ pub struct Layer {
     /// Unique within the session: `workspace`, `home`, or a mount's name.
     pub name: String,
     /// The lower: an absolute host path, canonical. It appears inside at the same path.
+    #[serde(with = "crate::path::exact_path")]
     pub root: PathBuf,
     /// `<session>/layers/<name>`: holds `upper`, `work` and `base`.
+    #[serde(with = "crate::path::exact_path")]
     pub dir: PathBuf,
     /// Who merges it.
     pub driver: Driver,

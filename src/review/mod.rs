@@ -1,6 +1,18 @@
 //! Decisions: what a person said of each item, bound to what they were shown. Owns the rules by
 //! which decisions are made, fall back and are resolved to what a commit may take. No I/O.
 
+mod decide;
+mod resolve;
+mod spans;
+mod target;
+
+#[cfg(test)]
+mod tests;
+
+pub use decide::{approve_all, decide, is_taken_by_all};
+pub use resolve::{item_summary, line_verdict, reason, resolve, summary};
+pub use target::{Meant, expand, parse_item};
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -59,44 +71,4 @@ impl Summary {
             Summary::Mixed => "mixed",
         }
     }
-}
-
-/// Stand-in until the review rules are merged.
-pub fn summary(change: &crate::change::Change, decision: Option<&FileDecision>) -> Summary {
-    let Some(decision) = decision.filter(|d| d.digest == change.digest) else {
-        return Summary::Undecided;
-    };
-    let approved = |v: &Verdict| *v == Verdict::Approved;
-    match (
-        decision.verdicts.iter().any(|(_, v)| approved(v)),
-        decision.verdicts.iter().any(|(_, v)| !approved(v)),
-        decision.verdicts.len() < change.items.len(),
-    ) {
-        (false, false, _) => Summary::Undecided,
-        (true, false, false) => Summary::Approved,
-        (false, true, false) => Summary::Rejected,
-        _ => Summary::Mixed,
-    }
-}
-
-/// Stand-in until the review rules are merged.
-pub fn parse_item(text: &str) -> Option<ItemRef> {
-    let (id, lines) = match text.split_once(':') {
-        Some((id, lines)) => (id, Some(lines)),
-        None => (text, None),
-    };
-    let (letter, hex) = id.split_at_checked(1)?;
-    let is_id =
-        "whmelt".contains(letter) && !hex.is_empty() && hex.bytes().all(|b| b.is_ascii_hexdigit());
-    let lines = match lines {
-        None => None,
-        Some(lines) => {
-            let (a, b) = lines.split_once('-').unwrap_or((lines, lines));
-            Some((a.parse().ok()?, b.parse().ok()?))
-        }
-    };
-    is_id.then(|| ItemRef {
-        id: crate::diff::ItemId(id.into()),
-        lines,
-    })
 }

@@ -2,6 +2,7 @@
 //! they left. Owns the session thread, its records and its directory.
 
 pub mod client;
+mod reduce;
 pub mod server;
 pub mod state;
 pub mod store;

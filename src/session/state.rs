@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::LayerPath;
 use crate::change::Change;
 use crate::commit::Outcome;
-use crate::layer::{Layer, Timestamp};
+use crate::layer::{Digest, Layer, Timestamp};
 use crate::review::{Decisions, FileDecision};
 use crate::sandbox::{Boundary, ExitStatus, Mode};
 
@@ -23,7 +23,8 @@ pub enum RunState {
     Exited,
     /// The server was lost while the command ran.
     Lost,
-    /// Ended, and nothing is left to decide after a commit.
+    /// Ended, a commit holds (it was not undone), and of what `--all` takes nothing is left but what
+    /// was rejected. A change that turns up or is reset brings back `Exited` or `Lost`.
     Committed,
     /// The staged side was thrown away.
     Discarded,
@@ -56,8 +57,10 @@ pub struct SessionInfo {
     /// Program and arguments, lossy text (for showing only).
     pub command: Vec<String>,
     /// The session's directory.
+    #[serde(with = "crate::path::exact_path")]
     pub dir: PathBuf,
     /// The workspace's root on the host, canonical.
+    #[serde(with = "crate::path::exact_path")]
     pub workspace: PathBuf,
     /// Staged layers.
     pub layers: Vec<Layer>,
@@ -166,6 +169,12 @@ pub struct SessionState {
     pub changes: BTreeMap<LayerPath, Change>,
     /// Decisions; those of changes that moved on are voided by the reducer.
     pub decisions: Decisions,
+    /// Changes whose decisions were voided because the agent went on, with the digest that had been
+    /// decided on: "changed since you looked". Until the next decision on them.
+    pub voided: BTreeMap<LayerPath, Digest>,
+    /// Rejections on changes of which a commit took something: they hold for what is left of the
+    /// change when the next change set brings it. (They permit nothing, so they may.)
+    pub carried: Decisions,
     /// Commits and undos in order.
     pub commits: Vec<CommitRecord>,
     /// Who is attached. Not journalled.
@@ -174,26 +183,4 @@ pub struct SessionState {
     pub last_outcome: Option<Outcome>,
     /// The last notices, oldest first, at most 100.
     pub notices: Vec<String>,
-}
-
-impl SessionState {
-    /// Stand-in until the reducer is merged.
-    pub fn apply(&mut self, update: &Update) {
-        match update {
-            Update::ChangesMoved { changed, gone } => {
-                for change in changed {
-                    self.changes.insert(change.key.clone(), change.clone());
-                }
-                for key in gone {
-                    self.changes.remove(key);
-                }
-            }
-            Update::Exited { status, at } => {
-                self.run = Some(RunState::Exited);
-                self.exit = Some(*status);
-                self.ended = Some(*at);
-            }
-            _ => {}
-        }
-    }
 }

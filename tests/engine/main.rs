@@ -1,4 +1,6 @@
-//! Tests of the engine through its public interface.
+//! Tests of the engine through its public doors.
 
 mod config;
+mod diff;
+mod review;
 mod store;

@@ -1,0 +1,130 @@
+//! Reading decisions: in one word for a list, line by line for a screen, and as what a commit may
+//! take.
+
+use std::collections::BTreeMap;
+
+use super::spans::Spans;
+use super::{Decisions, FileDecision, Summary, Verdict};
+use crate::LayerPath;
+use crate::change::Change;
+use crate::commit::{Approved, Selection};
+use crate::diff::{Item, ItemId};
+
+/// The decision, if it is bound to the change as it is now.
+pub(super) fn in_force<'a>(
+    change: &Change,
+    decision: Option<&'a FileDecision>,
+) -> Option<&'a FileDecision> {
+    decision.filter(|d| d.digest == change.digest)
+}
+
+/// The decisions on `change` in one word.
+pub fn summary(change: &Change, decision: Option<&FileDecision>) -> Summary {
+    let Some(decision) = in_force(change, decision) else {
+        return Summary::Undecided;
+    };
+    if decision.verdicts.is_empty() {
+        return Summary::Undecided;
+    }
+    let approved = decision
+        .verdicts
+        .iter()
+        .all(|(_, v)| *v == Verdict::Approved);
+    let rejected = decision
+        .verdicts
+        .iter()
+        .all(|(_, v)| matches!(v, Verdict::Rejected { .. }));
+    if !(approved || rejected) || !covers(change, decision) {
+        return Summary::Mixed;
+    }
+    if approved {
+        Summary::Approved
+    } else {
+        Summary::Rejected
+    }
+}
+
+/// The decisions on one item in one word; `decision` must be the change's, bound to it as it is
+/// now (as the session's state keeps them).
+pub fn item_summary(item: &Item, decision: Option<&FileDecision>) -> Summary {
+    let spans = Spans::of(item, decision);
+    if spans.is_empty() {
+        Summary::Undecided
+    } else if spans.all(|v| *v == Verdict::Approved) {
+        Summary::Approved
+    } else if spans.all(|v| matches!(v, Verdict::Rejected { .. })) {
+        Summary::Rejected
+    } else {
+        Summary::Mixed
+    }
+}
+
+/// What was said of one line of an item, 1-based as in [`crate::diff::ItemRef`]; items without
+/// lines have line 1.
+pub fn line_verdict(item: &Item, line: u32, decision: Option<&FileDecision>) -> Option<Verdict> {
+    Spans::of(item, decision).at(line).cloned()
+}
+
+/// The reasons given for what was rejected, each once, in order.
+pub fn reason(decision: &FileDecision) -> Option<String> {
+    let mut reasons: Vec<&str> = Vec::new();
+    for (_, verdict) in &decision.verdicts {
+        if let Verdict::Rejected {
+            reason: Some(reason),
+        } = verdict
+            && !reasons.contains(&reason.as_str())
+        {
+            reasons.push(reason);
+        }
+    }
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
+/// What a commit may take, sorted by key: whole changes where every item is approved, else the
+/// approved items and lines. Decisions on other bytes than the change's count for nothing.
+pub fn resolve(changes: &BTreeMap<LayerPath, Change>, decisions: &Decisions) -> Vec<Approved> {
+    let mut out = Vec::new();
+    for (key, decision) in decisions {
+        let Some(change) = changes.get(key) else {
+            continue;
+        };
+        let selection = match summary(change, Some(decision)) {
+            Summary::Approved => Selection::Whole,
+            Summary::Undecided | Summary::Rejected => continue,
+            Summary::Mixed => {
+                let items: Vec<_> = decision
+                    .verdicts
+                    .iter()
+                    .filter(|(named, v)| {
+                        *v == Verdict::Approved && change.items.iter().any(|i| i.id == named.id)
+                    })
+                    .map(|(named, _)| named.clone())
+                    .collect();
+                if items.is_empty() {
+                    continue;
+                }
+                Selection::Items(items)
+            }
+        };
+        out.push(Approved {
+            change: change.clone(),
+            selection,
+        });
+    }
+    out
+}
+
+/// Whether something is said of every line of every item. Verdicts are canonical: one that covers
+/// an item has no lines.
+fn covers(change: &Change, decision: &FileDecision) -> bool {
+    let whole: std::collections::HashSet<&ItemId> = decision
+        .verdicts
+        .iter()
+        .filter(|(named, _)| named.lines.is_none())
+        .map(|(named, _)| &named.id)
+        .collect();
+    change
+        .items
+        .iter()
+        .all(|item| whole.contains(&item.id) || Spans::of(item, Some(decision)).all(|_| true))
+}

@@ -1,0 +1,114 @@
+//! What a person means: from a path or an item as typed to changes and items of the change set.
+
+use std::collections::BTreeMap;
+
+use super::decide::is_taken_by_all;
+use crate::LayerPath;
+use crate::change::{Change, Class};
+use crate::diff::{ItemId, ItemRef};
+use crate::layer::FileType;
+use crate::protocol::{Failure, Target};
+
+/// A change by its key, and the items of it that are meant; `None` for all of them.
+pub type Meant = (LayerPath, Option<Vec<ItemRef>>);
+
+/// The changes that `target` means, each with the items meant or `None` for all of them.
+///
+/// A directory covers its subtree, a rename answers to either name. Ignored changes below a
+/// directory count only when everything below it is ignored, so that `.` does not take what `--all`
+/// leaves out while `target` still does. Errors: [`Failure::UnknownPath`].
+pub fn expand(
+    changes: &BTreeMap<LayerPath, Change>,
+    target: &Target,
+) -> Result<Vec<Meant>, Failure> {
+    match target {
+        Target::All => Ok(changes
+            .values()
+            .filter(|change| is_taken_by_all(change, false))
+            .map(|change| (change.key.clone(), None))
+            .collect()),
+        Target::Items(path, items) => {
+            let change = find(changes, path)?;
+            Ok(vec![(change.key.clone(), Some(items.clone()))])
+        }
+        Target::Path(path) => {
+            if let Some(change) = changes.get(path)
+                && !is_directory(change)
+            {
+                return Ok(vec![(path.clone(), None)]);
+            }
+            let mut meant: Vec<&Change> = changes
+                .values()
+                .filter(|change| covers(path, change))
+                .collect();
+            if meant.is_empty() {
+                return Err(Failure::UnknownPath(path.clone()));
+            }
+            if meant.iter().any(|change| change.class != Class::Ignored) {
+                meant.retain(|change| change.class != Class::Ignored || change.key == *path);
+            }
+            Ok(meant
+                .into_iter()
+                .map(|change| (change.key.clone(), None))
+                .collect())
+        }
+    }
+}
+
+/// Reads `h1f3a`, `h1f3a:2` or `h1f3a:2-3`; `None` for anything else.
+pub fn parse_item(typed: &str) -> Option<ItemRef> {
+    let (id, lines) = match typed.split_once(':') {
+        None => (typed, None),
+        Some((id, lines)) => {
+            let (first, last) = lines.split_once('-').unwrap_or((lines, lines));
+            let (first, last) = (line_number(first)?, line_number(last)?);
+            if first > last {
+                return None;
+            }
+            (id, Some((first, last)))
+        }
+    };
+    let digits = id.strip_prefix(['w', 'h', 'm', 'e', 'l', 'x'])?;
+    let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    if digits.is_empty() || digits.len() > 64 || !digits.bytes().all(is_hex) {
+        return None;
+    }
+    Some(ItemRef {
+        id: ItemId(id.to_owned()),
+        lines,
+    })
+}
+
+fn line_number(typed: &str) -> Option<u32> {
+    if !typed.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    typed.parse().ok().filter(|n| *n > 0)
+}
+
+fn find<'a>(
+    changes: &'a BTreeMap<LayerPath, Change>,
+    path: &LayerPath,
+) -> Result<&'a Change, Failure> {
+    changes
+        .get(path)
+        .or_else(|| {
+            changes
+                .values()
+                .find(|c| c.key.layer == path.layer && c.from() == Some(&path.path))
+        })
+        .ok_or_else(|| Failure::UnknownPath(path.clone()))
+}
+
+fn covers(path: &LayerPath, change: &Change) -> bool {
+    change.key.layer == path.layer
+        && (change.key.path.is_within(&path.path)
+            || change.from().is_some_and(|from| from.is_within(&path.path)))
+}
+
+fn is_directory(change: &Change) -> bool {
+    [&change.before, &change.after]
+        .into_iter()
+        .flatten()
+        .any(|node| node.file_type == FileType::Dir)
+}
