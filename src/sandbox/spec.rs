@@ -34,8 +34,19 @@ pub struct MountSpec {
     pub target: PathBuf,
     /// What may be done with it.
     pub access: MountAccess,
-    /// The layer's name, when it is staged and the person gave one (`SRC=NAME`).
+    /// Name of the layer when it is staged; from the last path component when absent.
     pub name: Option<String>,
+}
+
+/// The agent's network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// The host's own.
+    #[default]
+    Host,
+    /// None but a loopback of its own.
+    None,
 }
 
 /// Rows and columns of a terminal.
@@ -84,4 +95,6 @@ pub struct SandboxSpec {
     pub stdio: Stdio,
     /// The command is ended after this long.
     pub timeout: Option<Duration>,
+    /// What network it has.
+    pub network: Network,
 }

@@ -42,6 +42,8 @@ pub struct RunRequest {
     /// What the sandbox needs besides what the session decides itself (`layers`, `private` and the
     /// session's own hides are filled in).
     pub spec: SandboxSpec,
+    /// What the configuration says to the server.
+    pub settings: crate::config::SessionSettings,
 }
 
 /// Why a session could not be started or reached.

@@ -5,7 +5,10 @@
 mod architecture;
 mod changes;
 mod commit;
+mod config;
 mod diff;
 mod emulator;
 mod layers;
 mod review;
+mod sandbox;
+mod store;

@@ -1,1 +1,3 @@
+//! What a person sees, as snapshots.
 
+mod cli_reference;
