@@ -146,11 +146,9 @@ impl Agent {
         self.streams_open = self.streams_open.saturating_sub(1);
     }
 
-    /// Its process is gone.
+    /// Its process is gone. What it wrote still waits for the first listener.
     pub fn exited(&mut self) {
         self.exited = true;
-        // A terminal's or pipe's end is read by somebody, or nothing would ever end.
-        self.listen();
         if self.contained {
             return;
         }
