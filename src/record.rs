@@ -212,6 +212,9 @@ impl OutputRecord {
                     event(&mut lines, time, 'b', &BASE64.encode(piece));
                     event(&mut lines, time, 'o', &String::from_utf8_lossy(piece));
                 }
+            if let Ok(text) = std::str::from_utf8(piece) {
+                event(&mut lines, time, 'o', text);
+            } else {
             }
             self.append(&lines)?;
         }
