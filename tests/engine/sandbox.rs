@@ -56,6 +56,7 @@ const TESTS: &[Test] = tests![
     mounts_are_what_was_asked_for,
     a_layer_goes_on_with_its_upper,
     uppers_are_read_with_the_agents_rights,
+    a_restore_is_seen_by_the_agent_and_loses_no_later_write,
     a_covered_proc_is_used_read_only,
     a_mount_inside_the_workspace_is_refused_by_name,
     a_mount_inside_the_home_makes_it_read_only,
@@ -877,6 +878,32 @@ fn uppers_are_read_with_the_agents_rights() {
     drop(access);
     let layers = spec.layers.clone();
     check(&*open_unmounted(&layers).expect("unmounted"));
+}
+
+fn a_restore_is_seen_by_the_agent_and_loses_no_later_write() {
+    let f = Fixture::new();
+    fs::write(f.workspace.join("gone"), "back\n").expect("file");
+    let running = start(&f.shell(
+        "exec 3>>a.txt; echo one >&3; rm gone; mkdir new; echo n >new/f; echo ready; read go; \
+         cat a.txt gone; ls; echo two >&3; echo three >>a.txt; cat a.txt",
+    ))
+    .unwrap_or_else(|e| panic!("{e}"));
+    let AgentIo::Pipes { stdin, stdout, .. } = running.io else {
+        panic!("pipes");
+    };
+    let mut ready = [0; 6];
+    let mut stdout = fs::File::from(stdout);
+    stdout.read_exact(&mut ready).expect("ready");
+    let access = running.access.expect("staged");
+    for name in ["a.txt", "gone", "new"] {
+        let path = RelPath::try_from(name).expect("path");
+        access.restore("workspace", &path).expect(name);
+    }
+    fs::File::from(stdin).write_all(b"go\n").expect("write");
+    assert_eq!(read(stdout.into()), "a\nback\na.txt\ngone\na\ntwo\nthree\n");
+    assert_eq!(running.exit.wait(), ExitStatus::Code(0));
+    let upper = fs::read_to_string(f.upper("workspace", "a.txt")).expect("upper");
+    assert_eq!(upper, "a\ntwo\nthree\n");
 }
 
 fn a_covered_proc_is_used_read_only() {
