@@ -147,6 +147,20 @@ pub fn finish(running: Running) -> Ran {
     }
 }
 
+/// Waits for the line `ready` at the begin of the command's output.
+pub fn hear_ready(running: &Running) {
+    let AgentIo::Pipes { stdout, .. } = &running.io else {
+        panic!("pipes were asked for");
+    };
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while !line.ends_with(b"\n") {
+        assert_eq!(nix::unistd::read(stdout, &mut byte), Ok(1), "{line:?}");
+        line.extend(byte);
+    }
+    assert_eq!(line, b"ready\n");
+}
+
 pub fn run(spec: &SandboxSpec) -> Ran {
     match start(spec) {
         Ok(running) => finish(running),

@@ -11,7 +11,7 @@ use nix::unistd::{ForkResult, fork};
 use pvisor::sandbox::spec::TerminalSize;
 use pvisor::sandbox::{AgentIo, ExitStatus, Mode, SandboxSpec, Stdio, start};
 
-use crate::fixture::{Fixture, finish, refusal, run, runs, until};
+use crate::fixture::{Fixture, finish, hear_ready, refusal, run, runs, until};
 
 pub fn exit_statuses_are_those_of_a_shell() {
     let f = Fixture::new();
@@ -71,6 +71,7 @@ pub fn a_stop_ends_every_descendant() {
         "trap '' HUP TERM; setsid sh -c \"trap '' HUP TERM; exec sleep {mark}\" & echo ready; wait"
     )))
     .unwrap_or_else(|e| panic!("{e}"));
+    hear_ready(&running);
     until("it runs", || runs(mark));
     running.control.stop(Duration::from_millis(50));
     assert_eq!(finish(running).status, ExitStatus::Signal(9));
@@ -189,8 +190,10 @@ pub fn mode_host_is_a_plain_process() {
             .any(|n| n.contains("nothing is staged"))
     );
     let mark = "7654324.1";
-    spec.command[2] = format!("trap '' TERM HUP; sleep {mark} & wait; sleep {mark}").into();
+    spec.command[2] =
+        format!("trap '' TERM HUP; sleep {mark} & echo ready; wait; sleep {mark}").into();
     let running = start(&spec).unwrap_or_else(|e| panic!("{e}"));
+    hear_ready(&running);
     until("it runs", || runs(mark));
     running.control.stop(Duration::from_millis(50));
     assert_eq!(finish(running).status, ExitStatus::Signal(9));
