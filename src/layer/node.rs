@@ -187,6 +187,7 @@ mod optional_bytes {
     #[derive(Serialize, Deserialize)]
     struct Exact(#[serde(with = "crate::path::exact_bytes")] Vec<u8>);
 
+    #[allow(clippy::ref_option)] // The signature is serde's.
     pub fn serialize<S: Serializer>(v: &Option<Vec<u8>>, s: S) -> Result<S::Ok, S::Error> {
         v.clone().map(Exact).serialize(s)
     }

@@ -82,7 +82,7 @@ impl ExitWaiter {
 pub fn start(_spec: &SandboxSpec) -> Result<Running, SandboxError> {
     Err(SandboxError::Setup {
         doing: "starting".into(),
-        cause: "".into(),
+        cause: String::new(),
         hint: None,
     })
 }
@@ -93,7 +93,7 @@ pub fn start(_spec: &SandboxSpec) -> Result<Running, SandboxError> {
 pub fn open_unmounted(_layers: &[Layer]) -> Result<Arc<dyn StageAccess>, SandboxError> {
     Err(SandboxError::Setup {
         doing: "starting".into(),
-        cause: "".into(),
+        cause: String::new(),
         hint: None,
     })
 }
