@@ -179,6 +179,7 @@ impl Fixture {
             private: self.session.join("private"),
             stdio: Stdio::Pipes,
             timeout: None,
+            network: pvisor::sandbox::spec::Network::Host,
         }
     }
 
@@ -749,6 +750,7 @@ fn mounts_are_what_was_asked_for() {
         source: data.join(name),
         target: data.join(name),
         access,
+        name: None,
     };
     let mut spec = f.shell(&format!(
         "cd {}; for d in read write private hide; do cat $d/f; echo new >$d/n && echo $d; done; \
@@ -764,11 +766,13 @@ fn mounts_are_what_was_asked_for() {
             source: f.home.join(".tool"),
             target: f.home.join(".tool"),
             access: MountAccess::Read,
+            name: None,
         },
         MountSpec {
             source: data.join("read"),
             target: "/tmp/inner".into(),
             access: MountAccess::Read,
+            name: None,
         },
     ];
     let ran = run(&spec);
