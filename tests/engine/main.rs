@@ -2,5 +2,6 @@
 
 mod config;
 mod diff;
+mod emulator;
 mod review;
 mod store;
