@@ -7,6 +7,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
+use nix::sys::termios::{InputFlags, SetArg, tcgetattr, tcsetattr};
 
 use crate::sandbox::spec::TerminalSize;
 
@@ -39,8 +40,16 @@ impl Pty {
         // SAFETY: the descriptor was just returned to us.
         let slave = unsafe { OwnedFd::from_raw_fd(slave) };
         resize(&master, size)?;
+        erase_whole_characters(&slave)?;
         Ok(Self { master, slave })
     }
+}
+
+/// Backspace takes a whole UTF-8 character off a line, as in every terminal program.
+fn erase_whole_characters(slave: &OwnedFd) -> Result<(), Errno> {
+    let mut modes = tcgetattr(slave)?;
+    modes.input_flags |= InputFlags::IUTF8;
+    tcsetattr(slave, SetArg::TCSANOW, &modes)
 }
 
 /// Sets the size of the terminal behind `fd`; the kernel sends `SIGWINCH` to its foreground group.

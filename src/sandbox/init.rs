@@ -12,7 +12,7 @@ use nix::sys::stat::{Mode, SFlag, lstat};
 use nix::unistd::geteuid;
 
 use super::SandboxSpec;
-use super::agent::{Confinement, Program, Streams, landlock};
+use super::agent::{Confinement, Program, Streams};
 use super::failure::{Failure, shown};
 use super::mount_api::{NO_EXEC, READ_ONLY, TAME, attach, clone_mount, here, new_mount, restrict};
 use super::namespace;
@@ -50,13 +50,6 @@ fn prepare(spec: &SandboxSpec, lifeline: Option<&OwnedFd>) -> Result<Hardening, 
                 errno.desc()
             ));
         }
-    }
-    if landlock::abi() < 6 {
-        hardening.notes.push(
-            "sockets of the abstract namespace outside can be reached: that needs Landlock ABI 6 \
-             (Linux 6.12)"
-                .into(),
-        );
     }
     nix::unistd::chdir(&spec.cwd).map_err(|errno| {
         Failure::new(format!("entering {}", shown(&spec.cwd)), errno.desc())

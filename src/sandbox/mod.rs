@@ -3,6 +3,7 @@
 
 mod agent;
 pub mod boundary;
+pub mod detach;
 mod devices;
 mod failure;
 mod helper;

@@ -242,7 +242,7 @@ impl Started {
                 return Err(Failure::new("starting the command", lost));
             }
         };
-        record(&mut self.boundary, hardening);
+        record(&mut self.boundary, hardening, access.is_some());
         let terminal = match &self.io {
             AgentIo::Pty(master) => {
                 let copy = master.try_clone().doing("keeping the terminal")?;
@@ -269,11 +269,24 @@ impl Started {
     }
 }
 
-fn record(boundary: &mut Boundary, hardening: Hardening) {
+fn record(boundary: &mut Boundary, hardening: Hardening, staged: bool) {
     boundary.proc = hardening.proc;
     boundary.no_capabilities = hardening.no_capabilities;
     boundary.landlock = hardening.landlock;
     boundary.notes.extend(hardening.notes);
+    if !staged {
+        return;
+    }
+    if boundary.landlock.is_none() {
+        boundary.notes.push(
+            "sockets of the abstract namespace outside can be connected to: cutting them off needs \
+             Landlock ABI 6 (Linux 6.12)"
+                .into(),
+        );
+    }
+    boundary.notes.push(
+        "unix sockets that lie outside /run, /tmp and the hidden places can be connected to".into(),
+    );
 }
 
 /// Forks a helper that lives in `life`; our end of the connection and its pid.

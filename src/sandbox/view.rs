@@ -323,6 +323,12 @@ fn bind(
     places: &mut Vec<Place>,
 ) -> Result<(), Failure> {
     let target = mount.target.clone();
+    if target.parent().is_none() && mount.access != MountAccess::Hide {
+        return Err(Failure::new(
+            "mounting /",
+            "the whole machine cannot be given at once",
+        ));
+    }
     let place = match mount.access {
         // Layers stand in the specification by themselves, masks come last.
         MountAccess::Stage | MountAccess::Hide => return Ok(()),

@@ -80,6 +80,11 @@ impl Store {
         &self.state_dir
     }
 
+    /// Directory of the sockets.
+    pub fn runtime_dir(&self) -> &Path {
+        &self.runtime_dir
+    }
+
     /// The socket of the session with this id.
     pub fn socket(&self, id: &str) -> PathBuf {
         self.runtime_dir

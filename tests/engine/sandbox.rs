@@ -47,6 +47,8 @@ const TESTS: &[Test] = tests![
     nothing_survives_a_killed_server,
     the_end_of_the_command_ends_what_it_left_behind,
     a_terminal_has_a_name_and_a_size,
+    terminals_can_be_made_inside,
+    a_workspace_on_a_mount_of_its_own_is_staged,
     a_workspace_in_tmp_is_seen_in_place,
     a_workspace_that_is_the_home_is_one_layer,
     a_session_inside_the_workspace_is_hidden,
@@ -76,6 +78,7 @@ fn main() {
         match name {
             "proc" => scenario_proc(),
             "submount" => scenario_submount(Path::new(path)),
+            "mounted" => scenario_mounted(Path::new(path)),
             "home" => scenario_home(Path::new(path)),
             _ => scenario_denied(),
         }
@@ -675,6 +678,34 @@ fn a_terminal_has_a_name_and_a_size() {
         }
         assert_eq!(lines[1..], ["33 101", "ready", "44 77"]);
     }
+}
+
+fn terminals_can_be_made_inside() {
+    let f = Fixture::new();
+    let open = "import os,pty\nm,s=pty.openpty()\nprint(os.ttyname(s))\nos.write(s,b'hello')\nprint(os.read(m,5))";
+    let ran = run(&f.spec(["python3", "-c", open]));
+    assert_eq!(ran.out, "/dev/pts/0\nb'hello'\n", "{}", ran.err);
+}
+
+fn a_workspace_on_a_mount_of_its_own_is_staged() {
+    let f = Fixture::new();
+    let dir = f.workspace.display();
+    let prepare = format!("mount -t tmpfs none '{dir}'; echo far >'{dir}/a.txt'");
+    if let Some((status, text)) = prepared(&prepare, &format!("mounted {dir}")) {
+        assert_eq!(status, 0, "{text}");
+    }
+}
+
+fn scenario_mounted(workspace: &Path) {
+    let f = Fixture::new();
+    let mut spec = f.shell("cat a.txt; echo more >>a.txt; cat a.txt");
+    spec.layers[0].root = workspace.into();
+    spec.cwd = workspace.into();
+    assert_eq!(run(&spec).out, "far\nfar\nmore\n");
+    assert_eq!(
+        fs::read_to_string(workspace.join("a.txt")).expect("a"),
+        "far\n"
+    );
 }
 
 fn a_workspace_in_tmp_is_seen_in_place() {
