@@ -10,5 +10,4 @@ mod diff;
 mod emulator;
 mod layers;
 mod review;
-mod sandbox;
 mod store;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use pvisor::change::{Change, ChangeKind, Class};
 use pvisor::protocol::Role;
-use pvisor::review::{Summary, summary};
+use pvisor::review::{Summary, reason, summary};
 use pvisor::session::state::{RunState, SessionState};
 use pvisor::session::store::SessionRecord;
 use pvisor::text::visible;
@@ -103,10 +103,8 @@ fn row(change: &Change, state: &SessionState) -> Vec<String> {
         Summary::Undecided => String::new(),
         said => said.name().into(),
     };
-    if let Some(reason) = decision
-        .filter(|decision| decision.digest == change.digest)
-        .and_then(json::reason)
-    {
+    let in_force = decision.filter(|decision| decision.digest == change.digest);
+    if let Some(reason) = in_force.and_then(reason) {
         said.push_str(": ");
         said.push_str(&visible(reason.as_bytes()));
     }

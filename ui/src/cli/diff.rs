@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use pvisor::LayerPath;
 use pvisor::change::{Change, Class};
-use pvisor::diff::patch::{PatchEntry, patch};
+use pvisor::diff::patch::{PatchEntry, left_out, patch};
 use pvisor::layer::{FileType, WORKSPACE};
 use pvisor::protocol::{Contents, Reply, Request, Role, Target};
 use pvisor::session::state::SessionState;
@@ -38,7 +38,7 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     let mut connection = Connection::open(context, &record, Role::Observer)?;
     connection.refresh()?;
     let targets = targets::resolve(&record, &connection.state, &paths, Items::Refused)?;
-    let (keys, left_out) = chosen(&connection.state, &targets);
+    let (keys, folded) = chosen(&connection.state, &targets);
     let mut out = Printer {
         out: std::io::BufWriter::new(std::io::stdout().lock()),
         to_terminal: context.stdout_is_terminal,
@@ -49,26 +49,25 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
         let Some((change, contents)) = read(&mut connection, &key)? else {
             continue;
         };
-        if contents.too_large {
-            complete = false;
-            eprintln_safe(&format!(
-                "warning: {key} is left out: it is too large for a patch"
-            ));
-            continue;
-        }
         // git skips what stands before the first header.
         if change.key.layer != layer {
             layer.clone_from(&change.key.layer);
             out.print(format!("# layer {layer}\n").as_bytes())?;
         }
-        out.print(&patch(&[PatchEntry {
+        complete &= !contents.too_large;
+        let entry = PatchEntry {
             change: &change,
             before: contents.before,
             after: contents.after,
-        }]))?;
+        };
+        // Of directories git knows nothing that a patch could lose.
+        if let Some(why) = left_out(&entry).filter(|_| change.file_type() != FileType::Dir) {
+            eprintln_safe(&format!("warning: left out of {key}: {why}"));
+        }
+        out.print(&patch(&[entry]))?;
     }
     out.out.flush()?;
-    for (number, what) in left_out {
+    for (number, what) in folded {
         if number > 0 {
             eprintln_safe(&format!(
                 "{number} changes {what} are left out; name them to see them"

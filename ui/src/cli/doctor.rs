@@ -11,7 +11,7 @@ use super::json;
 
 /// Try everything the sandbox needs, and name the remedy for what fails
 ///
-/// The exit status is 1 when something fails.
+/// The exit status is 1 when something fails that a staged session needs.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// As JSON
@@ -28,7 +28,11 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     } else {
         let mut out = std::io::stdout().lock();
         for check in &info.checks {
-            let mark = if check.ok { "ok   " } else { "FAIL " };
+            let mark = match (check.ok, check.needed) {
+                (true, _) => "ok  ",
+                (false, true) => "FAIL",
+                (false, false) => "no  ",
+            };
             let (name, detail) = (
                 visible(check.name.as_bytes()),
                 visible(check.detail.as_bytes()),

@@ -12,7 +12,7 @@ use pvisor::commit::Outcome;
 use pvisor::diff::{Item, Span};
 use pvisor::doctor;
 use pvisor::layer::{Layer, Timestamp};
-use pvisor::review::{FileDecision, Verdict, summary};
+use pvisor::review::{FileDecision, item_summary, reason, summary};
 use pvisor::sandbox::{Boundary, ExitStatus};
 use pvisor::session::state::SessionState;
 use pvisor::session::store::SessionRecord;
@@ -266,7 +266,7 @@ pub struct ChangeInfo {
     pub risks: Vec<&'static str>,
     /// `undecided`, `approved`, `rejected` or `mixed`.
     pub decision: &'static str,
-    /// Why it was rejected, the first reason given.
+    /// Why it was rejected: the reasons given.
     pub reason: Option<String>,
     /// What the host did meanwhile, one sentence; null when nothing.
     pub conflict: Option<String>,
@@ -349,50 +349,8 @@ impl ItemInfo {
             kind: item.kind.name(),
             old: span(item.old),
             new: span(item.new),
-            decision: item_decision(item, decision),
+            decision: item_summary(item, decision).name(),
         }
-    }
-}
-
-/// The first reason a rejection gave.
-pub fn reason(decision: &FileDecision) -> Option<String> {
-    decision
-        .verdicts
-        .iter()
-        .find_map(|(_, verdict)| match verdict {
-            Verdict::Rejected { reason } => reason.clone(),
-            Verdict::Approved => None,
-        })
-}
-
-/// What was said of one item, in a word. Lines decided apart count as the whole item only when
-/// they are all of it and agree.
-fn item_decision(item: &Item, decision: Option<&FileDecision>) -> &'static str {
-    let said: Vec<_> = decision
-        .into_iter()
-        .flat_map(|decision| &decision.verdicts)
-        .filter(|(of, _)| of.id == item.id)
-        .collect();
-    let word = |verdict: &Verdict| match verdict {
-        Verdict::Approved => "approved",
-        Verdict::Rejected { .. } => "rejected",
-    };
-    let Some((first, verdict)) = said.first() else {
-        return "undecided";
-    };
-    if first.lines.is_none() && said.len() == 1 {
-        return word(verdict);
-    }
-    let lines: u32 = said
-        .iter()
-        .filter_map(|(of, _)| of.lines)
-        .map(|(a, b)| b.saturating_sub(a) + 1)
-        .sum();
-    let agree = said.iter().all(|(_, other)| word(other) == word(verdict));
-    if agree && lines >= item.old.len + item.new.len {
-        word(verdict)
-    } else {
-        "mixed"
     }
 }
 
@@ -500,7 +458,7 @@ impl From<&Outcome> for CommitInfo {
 /// `doctor --json`.
 #[derive(Debug, Serialize)]
 pub struct Doctor {
-    /// Everything works.
+    /// A staged session can run.
     pub ok: bool,
     /// What was tried, in order.
     pub checks: Vec<CheckInfo>,
@@ -513,6 +471,8 @@ pub struct CheckInfo {
     pub name: String,
     /// Whether it works.
     pub ok: bool,
+    /// Whether a staged session needs it.
+    pub needed: bool,
     /// What was seen.
     pub detail: String,
     /// The command that mends it.
@@ -522,13 +482,14 @@ pub struct CheckInfo {
 impl From<&doctor::Report> for Doctor {
     fn from(report: &doctor::Report) -> Self {
         Self {
-            ok: report.checks.iter().all(|check| check.ok),
+            ok: report.staged_works(),
             checks: report
                 .checks
                 .iter()
                 .map(|check| CheckInfo {
                     name: check.name.clone(),
                     ok: check.ok,
+                    needed: check.needed,
                     detail: check.detail.clone(),
                     remedy: check.remedy.clone(),
                 })

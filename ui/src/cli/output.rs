@@ -8,7 +8,7 @@ use pvisor::record::OutputRecord;
 use pvisor::text::visible;
 use serde::Serialize;
 
-use super::context::{Context, shown};
+use super::context::Context;
 use super::error::CliError;
 use super::json::text_and_bytes;
 use super::session_arg::SessionArg;
@@ -40,8 +40,7 @@ struct Piece {
 pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     let record = args.session.find(context)?;
     let path = record.info.dir.join("output.cast");
-    let failed = |error| CliError::while_doing(format!("reading {}", shown(&path)), error);
-    let pieces = OutputRecord::read(&path).map_err(failed)?;
+    let pieces = OutputRecord::read(&path).map_err(|error| CliError::failure(error.to_string()))?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut err = std::io::stderr().lock();
     let (mut out_text, mut err_text) = (Sanitiser::default(), Sanitiser::default());

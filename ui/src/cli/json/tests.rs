@@ -4,6 +4,7 @@ use pvisor::change::Risk;
 use pvisor::commit::Refusal;
 use pvisor::diff::{ItemId, ItemKind, ItemRef};
 use pvisor::layer::{Digest, FileType};
+use pvisor::review::Verdict;
 use serde_json::{Value, json};
 
 use super::*;
