@@ -191,7 +191,6 @@ mod optional_bytes {
         clippy::ref_option,
         reason = "serde's `with` passes a reference to the field"
     )]
-    #[allow(clippy::ref_option)] // The signature is serde's.
     pub fn serialize<S: Serializer>(v: &Option<Vec<u8>>, s: S) -> Result<S::Ok, S::Error> {
         v.clone().map(Exact).serialize(s)
     }

@@ -19,10 +19,11 @@ use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
 use super::agent::{Program, Streams};
 use super::failure::{Doing, Failure};
+use super::spec::Network;
 use super::supervisor::{Reach, Supervisor};
 use super::view::{self, MountedLayer, View};
 use super::wire::{Answer, Prepared, Question, send_fds};
-use super::{Boundary, Mode, SandboxSpec, Stdio, init, namespace, overlay};
+use super::{Boundary, Mode, SandboxSpec, Stdio, init, namespace, network, overlay};
 use crate::RelPath;
 use crate::layer::{AccessError, Layer, restore, walk};
 use crate::protocol::codec;
@@ -180,6 +181,9 @@ fn begin(
     namespace::enter(true)?;
     namespace::die_with_parent()?;
     namespace::check_parent(server);
+    if spec.network == Network::None {
+        network::isolate()?;
+    }
     let nesting = namespace::forbid_nesting();
     let mut view = view::build(spec)?;
     if let Err(errno) = nesting {
@@ -215,7 +219,8 @@ fn begin(
     drop((supervisor, streams));
     let pidfd = pidfd_open(first).doing("watching the first process")?;
     forget_children(first).doing("ignoring children")?;
-    announce(socket, boundary(&mut view), &pidfd, master.as_ref()).doing("answering the server")?;
+    announce(socket, boundary(spec, &mut view), &pidfd, master.as_ref())
+        .doing("answering the server")?;
     Ok((view.layers, held))
 }
 
@@ -248,14 +253,16 @@ fn streams(
     }
 }
 
-fn boundary(view: &mut View) -> Boundary {
+fn boundary(spec: &SandboxSpec, view: &mut View) -> Boundary {
+    let isolated = (spec.network == Network::None).then_some("net");
+    let namespaces = ["user", "mnt", "pid", "ipc", "uts"]
+        .into_iter()
+        .chain(isolated);
     Boundary {
         mode: Mode::Staged.name().into(),
-        namespaces: ["user", "mnt", "pid", "ipc", "uts"]
-            .map(String::from)
-            .into(),
+        namespaces: namespaces.map(String::from).collect(),
         layers: std::mem::take(&mut view.reasons),
-        network: "host".into(),
+        network: spec.network.name().into(),
         hidden: std::mem::take(&mut view.hidden),
         writable: std::mem::take(&mut view.writable),
         notes: std::mem::take(&mut view.notes),

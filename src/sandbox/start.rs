@@ -319,13 +319,6 @@ fn hear(socket: &UnixStream, helper: Pid) -> Result<(Boundary, Vec<OwnedFd>), Fa
             format!("the helper process (pid {helper}) ended unexpectedly"),
         )),
     }
-/// Starts the command. **Must be called while the process has one thread**: it forks children that
-/// go on without exec.
-pub fn start(_spec: &SandboxSpec) -> Result<Running, SandboxError> {
-    Err(SandboxError::Setup {
-        doing: "starting".into(),
-        cause: String::new(),
-        hint: None,
 }
 
 /// The door to the uppers of layers that are not mounted: a helper process in a user namespace of
@@ -346,11 +339,4 @@ pub fn open_unmounted(layers: &[Layer]) -> Result<Arc<dyn StageAccess>, SandboxE
     let access = HelperAccess::new(socket, helper);
     ready?;
     Ok(Arc::new(access))
-/// **Must be called while the process has one thread.**
-pub fn open_unmounted(_layers: &[Layer]) -> Result<Arc<dyn StageAccess>, SandboxError> {
-    Err(SandboxError::Setup {
-        doing: "starting".into(),
-        cause: String::new(),
-        hint: None,
-    })
 }

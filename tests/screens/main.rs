@@ -1,5 +1,4 @@
-//! What a person sees, as snapshots.
+//! What a person sees, as snapshots: state in, picture out.
 
-mod cli_reference;
-//! The screens of the workstation: state in, picture out.
 mod agent_pane;
+mod cli_reference;

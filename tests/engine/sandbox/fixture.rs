@@ -87,6 +87,7 @@ impl Fixture {
             private: self.session.join("private"),
             stdio: Stdio::Pipes,
             timeout: None,
+            network: pvisor::sandbox::spec::Network::Host,
         }
     }
 

@@ -133,6 +133,7 @@ pub fn mounts_are_what_was_asked_for() {
         source: data.join(name),
         target: data.join(name),
         access,
+        name: None,
     };
     let mut spec = f.shell(&format!(
         "cd {}; for d in read write private hide; do cat $d/f; echo new >$d/n && echo $d; done; \
@@ -148,11 +149,13 @@ pub fn mounts_are_what_was_asked_for() {
             source: f.home.join(".tool"),
             target: f.home.join(".tool"),
             access: MountAccess::Read,
+            name: None,
         },
         MountSpec {
             source: data.join("read"),
             target: "/tmp/inner".into(),
             access: MountAccess::Read,
+            name: None,
         },
     ];
     let ran = run(&spec);
