@@ -1,6 +1,17 @@
 //! Changes: the merged view against the baseline, and the host against the baseline. Owns what
 //! counts as a change and how it is classed; never writes to a layer or to the host.
 
+mod baseline;
+mod compare;
+mod conflict;
+mod content;
+mod git_index;
+mod host;
+mod ignored;
+mod layer_tracker;
+mod rename;
+mod risk;
+mod scan;
 pub mod tracker;
 
 pub use tracker::{ChangeError, Tracker};
@@ -50,7 +61,7 @@ impl ChangeKind {
 }
 
 /// How a change is folded in listings and whether `--all` takes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Class {
     /// Shown and taken.
     Plain,

@@ -1,12 +1,17 @@
 //! The tracker: baseline, scan and conflict check of a session's layers. Owns the baseline's files
-//! under `layers/<name>/base`; writes nowhere else.
+//! under `layers/<name>/base`; writes nowhere else, but for the opaque marks of [`Tracker::seal`].
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::Change;
+use super::layer_tracker::LayerTracker;
+use super::{Change, Conflict};
 use crate::LayerPath;
 use crate::layer::{AccessError, Layer, StageAccess};
 use crate::protocol::Contents;
+
+/// Most host directories that are worth a watch.
+const WATCHED_AT_MOST: usize = 4_096;
 
 /// Why the change set could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +20,7 @@ pub enum ChangeError {
     #[error(transparent)]
     Access(#[from] AccessError),
     /// The baseline could not be read or written.
-    #[error("{doing} {}: {source}", path.display())]
+    #[error("{doing} {}: {source}", crate::text::visible(path.as_os_str().as_encoded_bytes()))]
     Baseline {
         /// What was attempted.
         doing: &'static str,
@@ -24,46 +29,99 @@ pub enum ChangeError {
         /// Why not.
         source: std::io::Error,
     },
+    /// The host's file moved and its earlier bytes were not kept.
+    #[error("the host's version of {0} has changed and its earlier content was not kept")]
+    NotKept(LayerPath),
 }
 
 /// Computes the change set; keeps what it learnt (digests, diffs) between scans.
-pub struct Tracker {}
+pub struct Tracker {
+    layers: Vec<LayerTracker>,
+}
 
 impl Tracker {
     /// Opens the baselines of these layers, empty ones if the session is new.
-    pub fn open(_layers: &[Layer]) -> Result<Self, ChangeError> {
-        Ok(Self {})
+    pub fn open(layers: &[Layer]) -> Result<Self, ChangeError> {
+        let layers = layers
+            .iter()
+            .map(|layer| LayerTracker::open(layer.clone()))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { layers })
     }
 
     /// The whole change set as it is now, sorted by key. Takes the baseline of paths that appear
     /// for the first time, and checks the host's side of every change.
-    pub fn scan(&mut self, _access: &dyn StageAccess) -> Result<Vec<Change>, ChangeError> {
-        Ok(Vec::new())
+    pub fn scan(&mut self, access: &dyn StageAccess) -> Result<Vec<Change>, ChangeError> {
+        let mut changes = Vec::new();
+        for layer in &mut self.layers {
+            changes.extend(layer.scan(access)?);
+        }
+        changes.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(changes)
     }
 
-    /// After a commit or an undo: the baseline of these paths is what the host has now.
-    pub fn rebase(&mut self, _paths: &[LayerPath]) -> Result<(), ChangeError> {
+    /// After a commit or an undo: the baseline of these paths is what the host has now. A rename
+    /// takes its old path along.
+    pub fn rebase(&mut self, paths: &[LayerPath]) -> Result<(), ChangeError> {
+        for layer in &mut self.layers {
+            let own: BTreeSet<_> = paths
+                .iter()
+                .filter(|p| p.layer == layer.name())
+                .map(|p| p.path.clone())
+                .collect();
+            if !own.is_empty() {
+                layer.rebase(own)?;
+            }
+        }
         Ok(())
+    }
+
+    /// Reads these paths anew at the next scan whatever their times say: for a commit that found
+    /// other bytes than the scan did (stores through a memory map may leave the times alone).
+    pub fn distrust(&mut self, paths: &[LayerPath]) {
+        for layer in &mut self.layers {
+            for path in paths {
+                if path.layer == layer.name() {
+                    layer.distrust(&path.path);
+                }
+            }
+        }
     }
 
     /// Before the layers are mounted again: makes directories that the agent made itself opaque
     /// where the host has one of that name by now, so that the next command sees what the last
     /// one left.
-    pub fn seal(&mut self, _access: &dyn StageAccess) -> Result<(), ChangeError> {
+    pub fn seal(&mut self, access: &dyn StageAccess) -> Result<(), ChangeError> {
+        for layer in &mut self.layers {
+            layer.seal(access)?;
+        }
         Ok(())
     }
 
-    /// Both sides of a change.
+    /// Both sides of a change. Fails with [`ChangeError::NotKept`] where the host's side moved and
+    /// its earlier bytes are gone.
     pub fn contents(
         &self,
-        _change: &Change,
-        _access: &dyn StageAccess,
+        change: &Change,
+        access: &dyn StageAccess,
     ) -> Result<Contents, ChangeError> {
-        Err(AccessError::HelperGone.into())
+        match self.layers.iter().find(|l| l.name() == change.key.layer) {
+            Some(layer) => layer.contents(change, access),
+            None => Err(AccessError::NoLayer(change.key.layer.clone()).into()),
+        }
     }
 
     /// Host directories whose entries decide about conflicts, to be watched.
     pub fn host_directories(&self) -> Vec<PathBuf> {
-        Vec::new()
+        self.layers
+            .iter()
+            .flat_map(LayerTracker::host_directories)
+            .take(WATCHED_AT_MOST)
+            .collect()
     }
+}
+
+/// Whether a conflict is about names inside a directory.
+pub(super) fn is_inside(conflict: Option<&Conflict>) -> bool {
+    matches!(conflict, Some(Conflict::HostAddedInside { .. }))
 }

@@ -1,14 +1,51 @@
 //! Commit: the only writer to the host's files. Owns plan, pre-flight, preparation, publication,
 //! ledger, undo and recovery. A batch is all or nothing; nothing outside a layer's root is ever
 //! written; every path is resolved beneath that root without following a link.
+//!
+//! ```text
+//! effect       what an approval means for a path
+//! plan         closure, subtrees, order           -> steps
+//! preflight    refuse what can be known; temporary names
+//! stage        make the new entries beside their destinations
+//! publish      exchange under leases, look at what came out
+//! back         the way back, from any state
+//! settle       displaced entries go to the store
+//! transaction  the order of all that; ledger: what is written down before it is done
+//! host, seam   every writing system call, and where tests interrupt them
+//! ```
 
-use std::path::PathBuf;
+mod back;
+mod effect;
+mod host;
+mod lease;
+mod ledger;
+mod place;
+mod plan;
+mod preflight;
+mod publish;
+#[doc(hidden)]
+pub mod seam;
+mod settle;
+mod stage;
+mod transaction;
+mod verify;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use self::ledger::{Action, Source, Standing, Step};
+use self::transaction::Transaction;
 use crate::LayerPath;
 use crate::change::Change;
 use crate::diff::ItemRef;
+use crate::layer::{AccessError, Layer, StageAccess};
+
+/// How the names begin under which new entries are made and old ones end for the moment of a
+/// commit, beside their destination.
+pub const TEMPORARY: &str = ".pvisor-tui-";
 
 /// What of one change is to be committed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,4 +106,333 @@ pub enum Outcome {
         #[serde(with = "crate::path::exact_path")]
         ledger: PathBuf,
     },
+}
+
+/// Everything a commit needs to know.
+pub struct Batch<'a> {
+    /// The session's layers.
+    pub layers: &'a [Layer],
+    /// The whole change set: what joins by itself is found here.
+    pub changes: &'a BTreeMap<LayerPath, Change>,
+    /// What was approved.
+    pub approved: Vec<Approved>,
+    /// The door to the uppers.
+    pub access: &'a dyn StageAccess,
+    /// `<session>/commits`.
+    pub store: &'a Path,
+    /// This commit's number within the session.
+    pub number: u32,
+}
+
+/// Why a commit, an undo or a recovery could not be carried out at all. (What stands in the way
+/// of single paths is an [`Outcome::Refused`].)
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// The uppers cannot be read.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// A directory of the store, or a layer's root, cannot be used.
+    #[error("{doing} {}: {}", place::shown(path), place::words(source))]
+    Store {
+        /// What was attempted.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A ledger cannot be understood.
+    #[error("the ledger {} cannot be used: {cause}", place::shown(path))]
+    Ledger {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        cause: String,
+    },
+    /// There is no such commit.
+    #[error("there is no commit {0} to undo")]
+    NoSuchCommit(u32),
+    /// The commit was undone before.
+    #[error("commit {0} was undone already; undo the undo to have it back")]
+    AlreadyUndone(u32),
+    /// The number is taken.
+    #[error("there is a commit {0} already")]
+    NumberTaken(u32),
+    /// A layer of the batch is not among the session's.
+    #[error("no layer is named {0:?}")]
+    NoLayer(String),
+    /// Another commit to the same place is under way.
+    #[error("another commit to {} is under way; try again when it has ended", place::shown(.0))]
+    Busy(PathBuf),
+    /// A step could neither be finished nor taken back; `recover` tries again.
+    #[error(
+        "{}; run `recover` when that is mended",
+        transaction::stopped(path, source)
+    )]
+    Unsettled {
+        /// Where.
+        path: LayerPath,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl CommitError {
+    fn store(doing: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Store {
+            doing,
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
+/// How an unfinished commit was settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Settled {
+    /// The host is as it was before the commit.
+    RolledBack,
+    /// The host is as the commit was to leave it.
+    RolledForward,
+}
+
+/// An unfinished commit that was found and settled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovered {
+    /// Its number within the session.
+    pub number: u32,
+    /// Set when it was the undo of this commit.
+    pub undoes: Option<u32>,
+    /// What was done.
+    pub outcome: Settled,
+    /// The paths it was about.
+    pub paths: Vec<LayerPath>,
+    /// Newer saves of somebody else that a roll-back left in place.
+    pub kept: Vec<Refusal>,
+}
+
+/// Carries a batch out: all of it or nothing. An unfinished commit of the same store is settled
+/// first.
+pub fn commit(batch: &Batch<'_>) -> Result<Outcome, CommitError> {
+    recover(batch.layers, batch.store)?;
+    free_number(batch.store, batch.number)?;
+    let roots = transaction::open_roots(batch.layers, &layers_of(batch))?;
+    let _locks = transaction::lock(&roots)?;
+    match prepared(batch, roots)? {
+        Ok((transaction, contents)) => {
+            let mut stager = stage::Stager::new(batch.access);
+            transaction.run(|root, step, index| stager.step(root, step, &contents[index]))
+        }
+        Err(outcome) => Ok(outcome),
+    }
+}
+
+/// A dry run: what a commit would write, or what stands in its way. Writes nothing.
+pub fn plan(batch: &Batch<'_>) -> Result<Outcome, CommitError> {
+    let roots = transaction::open_roots(batch.layers, &layers_of(batch))?;
+    Ok(match prepared(batch, roots)? {
+        Ok((transaction, _)) => Outcome::Planned {
+            paths: transaction.paths,
+        },
+        Err(outcome) => outcome,
+    })
+}
+
+type Contents = Vec<Vec<effect::Content>>;
+
+/// Plans and checks; the outcome when there is nothing to do or something stands in the way.
+fn prepared<'a>(
+    batch: &Batch<'a>,
+    roots: BTreeMap<String, place::Root>,
+) -> Result<Result<(Transaction<'a>, Contents), Outcome>, CommitError> {
+    let plan = plan::make(batch, &roots);
+    if plan.jobs.is_empty() && plan.refusals.is_empty() {
+        return Ok(Err(Outcome::Nothing));
+    }
+    let (steps, contents) = plan
+        .jobs
+        .into_iter()
+        .map(|job| (job.step, job.contents))
+        .unzip();
+    let mut transaction = Transaction {
+        roots,
+        steps,
+        paths: plan.paths,
+        store: batch.store,
+        number: batch.number,
+        undoes: None,
+    };
+    let mut refusals = plan.refusals;
+    refusals.extend(transaction.check(&|layer, path| measure(batch, layer, path))?);
+    Ok(if refusals.is_empty() {
+        Ok((transaction, contents))
+    } else {
+        Err(refused(refusals))
+    })
+}
+
+/// A refusal in the order of its paths, each with the reason that was found first.
+fn refused(refusals: Vec<Refusal>) -> Outcome {
+    let mut by_path = BTreeMap::new();
+    for refusal in refusals {
+        by_path.entry(refusal.key).or_insert(refusal.reason);
+    }
+    Outcome::Refused {
+        refusals: by_path
+            .into_iter()
+            .map(|(key, reason)| Refusal { key, reason })
+            .collect(),
+    }
+}
+
+fn layers_of(batch: &Batch<'_>) -> Vec<String> {
+    let keys: Vec<LayerPath> = batch
+        .approved
+        .iter()
+        .map(|approved| approved.change.key.clone())
+        .collect();
+    settle::layers(&[], &keys)
+}
+
+fn measure(batch: &Batch<'_>, layer: &str, path: &crate::RelPath) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let file = std::fs::File::from(batch.access.open(layer, path).ok()?);
+    Some(file.metadata().ok()?.blocks() * 512)
+}
+
+fn free_number(store: &Path, number: u32) -> Result<(), CommitError> {
+    match ledger::standing(store, number) {
+        Standing::Missing => Ok(()),
+        Standing::Open | Standing::Done | Standing::Undone => Err(CommitError::NumberTaken(number)),
+    }
+}
+
+/// Takes commit `undoes` back, by the same rules: what it wrote must still be on the host as it
+/// was written. Recorded as commit `number`, which can be undone in turn.
+pub fn undo(
+    layers: &[Layer],
+    store: &Path,
+    undoes: u32,
+    number: u32,
+) -> Result<Outcome, CommitError> {
+    recover(layers, store)?;
+    free_number(store, number)?;
+    match ledger::standing(store, undoes) {
+        Standing::Done => {}
+        Standing::Undone => return Err(CommitError::AlreadyUndone(undoes)),
+        Standing::Open | Standing::Missing => return Err(CommitError::NoSuchCommit(undoes)),
+    }
+    let loaded = ledger::load(store, undoes)?;
+    let steps: Vec<Step> = loaded
+        .steps
+        .into_iter()
+        .enumerate()
+        .rev()
+        .map(|(index, step)| inverse(step, undoes, index))
+        .collect();
+    if steps.is_empty() {
+        return Ok(Outcome::Nothing);
+    }
+    let roots = transaction::open_roots(layers, &settle::layers(&steps, &[]))?;
+    let _locks = transaction::lock(&roots)?;
+    let mut transaction = Transaction {
+        roots,
+        steps,
+        paths: loaded.paths,
+        store,
+        number,
+        undoes: Some(undoes),
+    };
+    let refusals = transaction.check(&|_, _| None)?;
+    if !refusals.is_empty() {
+        return Ok(refused(refusals));
+    }
+    let dir = ledger::directory(store, undoes);
+    let kept = place::Root::at_path(String::new(), &dir)
+        .map_err(|e| CommitError::store("opening what was kept in", &dir, e))?;
+    let stores = BTreeMap::from([(undoes, kept)]);
+    transaction.run(|root, step, _| stage::bring_back(root, step, &stores))
+}
+
+fn inverse(step: Step, number: u32, index: usize) -> Step {
+    let (path, action) = match step.action {
+        Action::Swap { before, after, .. } => (
+            step.path,
+            Action::Swap {
+                source: if before.is_empty() {
+                    Source::Made
+                } else {
+                    Source::Kept {
+                        number,
+                        step: index,
+                    }
+                },
+                before: after,
+                after: before,
+            },
+        ),
+        Action::Move {
+            from,
+            before,
+            after,
+        } => (
+            from,
+            Action::Move {
+                from: step.path,
+                before: after,
+                after: before,
+            },
+        ),
+        Action::Meta { before, after } => (
+            step.path,
+            Action::Meta {
+                before: after,
+                after: before,
+            },
+        ),
+    };
+    Step {
+        layer: step.layer,
+        path,
+        aside: crate::RelPath::root(),
+        action,
+    }
+}
+
+/// Settles every unfinished commit of the store: exactly before, or exactly after. Harmless when
+/// there is none, and when repeated.
+pub fn recover(layers: &[Layer], store: &Path) -> Result<Vec<Recovered>, CommitError> {
+    let numbers = ledger::unfinished(store)
+        .map_err(|e| CommitError::store("reading the commits in", store, e))?;
+    let mut settled = Vec::new();
+    for number in numbers {
+        let begun = ledger::load(store, number)?;
+        let wanted = settle::layers(&begun.steps, &begun.paths);
+        let roots = transaction::open_roots(layers, &wanted)?;
+        let _locks = transaction::lock(&roots)?;
+        // Whoever held the lock may have gone on, or settled it.
+        if ledger::standing(store, number) != Standing::Open {
+            continue;
+        }
+        let loaded = ledger::load(store, number)?;
+        let steps = loaded.steps;
+        let mut kept = Vec::new();
+        let outcome = if loaded.committed {
+            settle::all(&steps, &roots, store, number, loaded.undoes)?;
+            Settled::RolledForward
+        } else {
+            // Before the plan was complete nothing was made.
+            let steps = if loaded.planned { &steps[..] } else { &[] };
+            kept = transaction::roll_back(steps, &roots, store, number)?;
+            Settled::RolledBack
+        };
+        settled.push(Recovered {
+            number,
+            undoes: loaded.undoes,
+            outcome,
+            paths: loaded.paths,
+            kept,
+        });
+    }
+    Ok(settled)
 }

@@ -48,6 +48,29 @@ pub enum AccessError {
     NoLayer(String),
 }
 
+impl AccessError {
+    /// A failed system call on a path of a layer.
+    pub fn io(doing: &str, path: &RelPath, error: &std::io::Error) -> Self {
+        AccessError::Io {
+            doing: doing.to_owned(),
+            path: path.as_path().to_owned(),
+            message: error.to_string(),
+            errno: error.raw_os_error().unwrap_or(0),
+        }
+    }
+
+    /// Whether the entry is not there (any more).
+    pub fn is_absent(&self) -> bool {
+        matches!(
+            self,
+            AccessError::Io {
+                errno: libc::ENOENT | libc::ENOTDIR | libc::ELOOP,
+                ..
+            }
+        )
+    }
+}
+
 /// Access to the uppers of one session, with the rights of the agent's namespace.
 ///
 /// Implementations never follow a symbolic link in a path's components and never cross a mount.

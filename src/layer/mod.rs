@@ -3,12 +3,20 @@
 //! without following a link or crossing a mount. Never writes to a lower.
 
 pub mod access;
+mod copy;
+pub mod direct;
 pub mod node;
+pub mod read;
+pub mod remove;
 pub mod restore;
+pub mod tree;
 pub mod walk;
 
 pub use access::{AccessError, StageAccess, UpperEntry};
+pub(crate) use copy::{copy_bytes, mark_opaque};
+pub use direct::DirectAccess;
 pub use node::{Digest, FileType, Node, Timestamp};
+pub use tree::Tree;
 
 use std::path::{Path, PathBuf};
 

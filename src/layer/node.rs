@@ -187,11 +187,35 @@ mod optional_bytes {
     #[derive(Serialize, Deserialize)]
     struct Exact(#[serde(with = "crate::path::exact_bytes")] Vec<u8>);
 
+    #[allow(
+        clippy::ref_option,
+        reason = "serde's `with` passes a reference to the field"
+    )]
     pub fn serialize<S: Serializer>(v: &Option<Vec<u8>>, s: S) -> Result<S::Ok, S::Error> {
         v.clone().map(Exact).serialize(s)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<u8>>, D::Error> {
         Ok(Option::<Exact>::deserialize(d)?.map(|e| e.0))
+    }
+}
+
+impl Timestamp {
+    /// The present moment.
+    pub fn now() -> Self {
+        let now = jiff::Timestamp::now();
+        // A negative subsecond part (before 1970) is folded into the second before.
+        let (sec, nsec) = (now.as_second(), now.subsec_nanosecond());
+        if nsec < 0 {
+            Self {
+                sec: sec - 1,
+                nsec: (nsec + 1_000_000_000) as u32,
+            }
+        } else {
+            Self {
+                sec,
+                nsec: nsec as u32,
+            }
+        }
     }
 }

@@ -1,12 +1,138 @@
 //! Walks an upper, whatever wrote it. Knows every vocabulary of whiteouts and opaque marks; never
 //! follows a link, never crosses a mount, never changes anything.
 
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::{AccessError, UpperEntry};
+use super::read::{self, Seen, Side};
+use super::tree::dir_beneath;
+use super::{AccessError, FileType, UpperEntry};
+use crate::RelPath;
+
+/// Directories held open at once on the way down; deeper trees are opened again on the way up.
+const OPEN_AT_ONCE: usize = 64;
+
+/// Longest path that is reported. Names cost memory for every level, and an agent can make levels
+/// without end.
+const LONGEST_PATH: usize = 64 * 1024;
+
+/// A directory being walked.
+struct Frame {
+    path: RelPath,
+    fd: Option<OwnedFd>,
+    names: std::vec::IntoIter<Vec<u8>>,
+    xattr_whiteouts: bool,
+    inode: (u64, u64),
+}
 
 /// Every entry of the upper behind `root`, parents first, siblings in byte order; the root itself
 /// is the first.
-pub fn walk_upper(_root: BorrowedFd<'_>) -> Result<Vec<UpperEntry>, AccessError> {
-    Err(AccessError::HelperGone)
+///
+/// An entry that vanishes during the walk is left out. A directory that cannot be read is an
+/// error: a change set that is silently incomplete would be worse than none.
+pub fn walk_upper(root: BorrowedFd<'_>) -> Result<Vec<UpperEntry>, AccessError> {
+    let top = RelPath::root();
+    let seen = read::read_entry(root, b"", Side::Upper)
+        .map_err(|e| AccessError::io("reading", &top, &e))?
+        .ok_or_else(|| AccessError::io("reading", &top, &io::ErrorKind::NotFound.into()))?;
+    let device = seen.node.dev;
+    let mut stack = vec![
+        frame(root, b"", top.clone(), &seen).map_err(|e| AccessError::io("listing", &top, &e))?,
+    ];
+    let mut found = vec![entry(top, seen, false)];
+
+    while let Some(current) = stack.last_mut() {
+        let Some(name) = current.names.next() else {
+            stack.pop();
+            continue;
+        };
+        let path = current.path.join(&name);
+        if current.fd.is_none() {
+            match reopen(root, current) {
+                Ok(Some(fd)) => current.fd = Some(fd),
+                // Moved away while we were below it: the move made a hint, the next walk sees it.
+                Ok(None) => {
+                    stack.pop();
+                    continue;
+                }
+                Err(e) => return Err(AccessError::io("opening", &current.path, &e)),
+            }
+        }
+        let dir = current.fd.as_ref().map_or(root, AsFd::as_fd);
+        let Some(seen) = read::read_entry(dir, &name, Side::Upper)
+            .map_err(|e| AccessError::io("reading", &path, &e))?
+        else {
+            continue;
+        };
+        let below = seen.node.file_type == FileType::Dir && seen.node.dev == device;
+        let child = if below {
+            if path.as_bytes().len() > LONGEST_PATH {
+                let error = io::Error::from_raw_os_error(libc::ENAMETOOLONG);
+                return Err(AccessError::io("walking", &path, &error));
+            }
+            match frame(dir, &name, path.clone(), &seen) {
+                Ok(child) => Some(child),
+                Err(e) if gone(&e) => continue,
+                Err(e) => return Err(AccessError::io("listing", &path, &e)),
+            }
+        } else {
+            None
+        };
+        let marked = current.xattr_whiteouts;
+        found.push(entry(path, seen, marked));
+        if let Some(child) = child {
+            if stack.len() >= OPEN_AT_ONCE {
+                let oldest = stack.len() - OPEN_AT_ONCE;
+                stack[oldest].fd = None;
+            }
+            stack.push(child);
+        }
+    }
+    Ok(found)
+}
+
+fn frame(dir: BorrowedFd<'_>, name: &[u8], path: RelPath, seen: &Seen) -> io::Result<Frame> {
+    let fd = read::open_dir(dir, name)?;
+    let names = read::list(fd.as_fd())?.into_iter();
+    Ok(Frame {
+        path,
+        fd: Some(fd),
+        names,
+        xattr_whiteouts: seen.marks.xattr_whiteouts,
+        inode: (seen.node.dev, seen.node.ino),
+    })
+}
+
+/// Opens a directory again whose descriptor was given up; `None` if another one lies there now.
+fn reopen(root: BorrowedFd<'_>, frame: &Frame) -> io::Result<Option<OwnedFd>> {
+    let fd = match dir_beneath(root, &frame.path) {
+        Err(e) if gone(&e) => return Ok(None),
+        other => other?,
+    };
+    let now = read::stat_fd(fd.as_fd())?;
+    Ok(((now.dev, now.ino) == frame.inode).then_some(fd))
+}
+
+fn gone(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP)
+    )
+}
+
+fn entry(path: RelPath, seen: Seen, in_marked_dir: bool) -> UpperEntry {
+    let node = seen.node;
+    let by_device = node.file_type == FileType::Device
+        && node.rdev == 0
+        // A block device 0/0 has the same number but hides nothing; its mode bits tell.
+        && seen.char_device;
+    let by_attribute =
+        in_marked_dir && seen.marks.whiteout && node.file_type == FileType::File && node.size == 0;
+    UpperEntry {
+        opaque: seen.marks.opaque && node.file_type == FileType::Dir,
+        whiteout: by_device || by_attribute,
+        born: seen.born,
+        path,
+        node,
+    }
 }

@@ -1,9 +1,28 @@
 //! The sandbox: where the agent's command runs. Owns namespaces, mounts, identity, environment
 //! and the process tree; knows nothing of review or commit. Without a sandbox nothing runs.
 
+mod agent;
 pub mod boundary;
+pub mod detach;
+mod devices;
+mod failure;
+mod helper;
+pub mod hidden;
+mod host;
+mod init;
+mod mount_api;
+mod namespace;
+mod network;
+mod overlay;
+mod probe;
 pub mod spec;
+mod stage;
 pub mod start;
+pub mod submounts;
+mod supervisor;
+pub(crate) mod trial;
+mod view;
+mod wire;
 
 pub use boundary::Boundary;
 pub use spec::{MountAccess, MountSpec, SandboxSpec, Stdio};

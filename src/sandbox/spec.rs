@@ -34,6 +34,29 @@ pub struct MountSpec {
     pub target: PathBuf,
     /// What may be done with it.
     pub access: MountAccess,
+    /// Name of the layer when it is staged; from the last path component when absent.
+    pub name: Option<String>,
+}
+
+/// The agent's network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// The host's own.
+    #[default]
+    Host,
+    /// None but a loopback of its own.
+    None,
+}
+
+impl Network {
+    /// The name used on the command line and in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Network::Host => "host",
+            Network::None => "none",
+        }
+    }
 }
 
 /// Rows and columns of a terminal.
@@ -82,4 +105,6 @@ pub struct SandboxSpec {
     pub stdio: Stdio,
     /// The command is ended after this long.
     pub timeout: Option<Duration>,
+    /// What network it has.
+    pub network: Network,
 }

@@ -1,13 +1,37 @@
 //! Starting a sandbox. Owns the order of steps from a specification to a running command, and
 //! what the session holds of it afterwards.
+//!
+//! ```text
+//! server --fork--> helper: user and mount namespace, view, then answers about uppers
+//!                    +--fork--> PID 1: pid, ipc and uts namespace, /proc, reaps and reports
+//!                                 +--fork--> the command: no capabilities, exec
+//! ```
+//!
+//! Each is tied to the life of the one above, so that nothing survives a killed server. What
+//! remains in reach of an agent is told in the boundary; a socket that lies in the read-only part
+//! of the file system (not in `/run`, `/tmp` or among the hidden places) can be connected to.
 
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, fork, getpid, pipe2};
+
+use super::failure::{Doing, Failure};
+use super::helper::{self, Inherited};
+use super::host;
 use super::spec::TerminalSize;
-use super::{Boundary, ExitStatus, SandboxSpec};
+use super::stage::HelperAccess;
+use super::wire::{Hardening, Prepared, Report, receive_fds};
+use super::{Boundary, ExitStatus, Mode, SandboxSpec, Stdio, namespace};
 use crate::layer::{Layer, StageAccess};
+use crate::protocol::codec;
+use crate::pty;
 
 /// Why nothing runs.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +70,8 @@ pub struct Running {
     pub boundary: Boundary,
     /// Its streams.
     pub io: AgentIo,
-    /// The door to its uppers; `None` in mode `host`.
+    /// The door to its uppers; `None` in mode `host`. Dropping the last copy ends the helper, and
+    /// with it everything that still runs in the sandbox.
     pub access: Option<Arc<dyn StageAccess>>,
     /// Ends and resizes it.
     pub control: Control,
@@ -55,45 +80,263 @@ pub struct Running {
 }
 
 /// Ends and resizes a running command. Cheap to clone, usable from any thread.
-#[derive(Clone)]
-pub struct Control {}
+#[derive(Debug, Clone)]
+pub struct Control {
+    orders: Arc<OwnedFd>,
+    terminal: Option<Arc<OwnedFd>>,
+}
 
 impl Control {
     /// Asks the command to end (SIGHUP and SIGTERM to its processes), and ends its whole process
-    /// tree after `grace`.
-    pub fn stop(&self, _grace: Duration) {}
+    /// tree after `grace`. In mode `host` that is its process group.
+    pub fn stop(&self, grace: Duration) {
+        let millis = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        // A command that has ended needs no stopping.
+        let _ = nix::unistd::write(&*self.orders, &millis.to_le_bytes());
+    }
 
     /// Sets the terminal's size; the kernel tells the command. Nothing for pipes.
-    pub fn resize(&self, _size: TerminalSize) {}
-}
-
-/// Waits for the end of the command.
-pub struct ExitWaiter {}
-
-impl ExitWaiter {
-    /// Blocks until the command has ended and its whole process tree is gone.
-    pub fn wait(self) -> ExitStatus {
-        ExitStatus::Lost
+    pub fn resize(&self, size: TerminalSize) {
+        if let Some(terminal) = &self.terminal {
+            // Fails only after the terminal is gone.
+            let _ = pty::resize(&**terminal, size);
+        }
     }
 }
 
-/// Starts the command. **Must be called while the process has one thread**: it forks children that
-/// go on without exec.
-pub fn start(_spec: &SandboxSpec) -> Result<Running, SandboxError> {
-    Err(SandboxError::Setup {
-        doing: "starting".into(),
-        cause: "".into(),
-        hint: None,
-    })
+/// Waits for the end of the command. Dropping it and every [`Control`] ends the command.
+#[derive(Debug)]
+pub struct ExitWaiter {
+    reports: File,
+    supervisor: OwnedFd,
+    /// The supervisor's pid when it is our own child and must be reaped.
+    child: Option<Pid>,
+    /// Keeps the supervisor from ending as long as somebody waits.
+    _orders: Arc<OwnedFd>,
+}
+
+impl ExitWaiter {
+    /// Blocks until the command has ended and its whole process tree is gone (in mode `host`:
+    /// until the command has ended).
+    pub fn wait(mut self) -> ExitStatus {
+        let status = match codec::read(&mut self.reports) {
+            Ok(Some(Report::Ended(status))) => status,
+            _ => ExitStatus::Lost,
+        };
+        // The first process of a namespace is gone only after everything in it is.
+        let mut polled = [PollFd::new(self.supervisor.as_fd(), PollFlags::POLLIN)];
+        while poll(&mut polled, PollTimeout::NONE) == Err(nix::errno::Errno::EINTR) {}
+        if let Some(child) = self.child {
+            // Somebody else may have reaped it; it has ended in any case.
+            let _ = waitpid(child, None);
+        }
+        status
+    }
+}
+
+/// Both ends of everything a supervisor and its command are connected with.
+pub(super) struct Lines {
+    pub inherited_reports: File,
+    pub inherited_orders: OwnedFd,
+    pub inherited_pipes: Option<[OwnedFd; 3]>,
+    pub reports: File,
+    pub orders: OwnedFd,
+    pub pipes: Option<AgentIo>,
+}
+
+impl Lines {
+    pub fn new(stdio: Stdio) -> Result<Self, Failure> {
+        let pipe = || pipe2(OFlag::O_CLOEXEC).doing("making a pipe");
+        let (reports, inherited_reports) = pipe()?;
+        let (inherited_orders, orders) = pipe()?;
+        let (inherited_pipes, pipes) = match stdio {
+            Stdio::Pty(_) => (None, None),
+            Stdio::Pipes => {
+                let (input, stdin) = pipe()?;
+                let (stdout, output) = pipe()?;
+                let (stderr, error) = pipe()?;
+                let ours = AgentIo::Pipes {
+                    stdin,
+                    stdout,
+                    stderr,
+                };
+                (Some([input, output, error]), Some(ours))
+            }
+        };
+        Ok(Self {
+            inherited_reports: inherited_reports.into(),
+            inherited_orders,
+            inherited_pipes,
+            reports: reports.into(),
+            orders,
+            pipes,
+        })
+    }
+}
+
+/// Starts the command. **Must be called while the process has one thread** (it forks children that
+/// go on without exec), and on a thread that lives as long as the process (the children end with
+/// it).
+pub fn start(spec: &SandboxSpec) -> Result<Running, SandboxError> {
+    let running = match spec.mode {
+        Mode::Staged => staged(spec),
+        Mode::Host => host::start(spec),
+    };
+    Ok(running?)
+}
+
+fn staged(spec: &SandboxSpec) -> Result<Running, Failure> {
+    let lines = Lines::new(spec.stdio)?;
+    let inherited = |server| Inherited {
+        server,
+        reports: lines.inherited_reports,
+        orders: lines.inherited_orders,
+        pipes: lines.inherited_pipes,
+    };
+    let (socket, helper) = fork_helper(|socket, server| {
+        helper::run(spec, inherited(socket), server);
+    })?;
+    let (boundary, mut fds) = match hear(&socket, helper) {
+        Ok((boundary, fds)) => (boundary, fds.into_iter()),
+        Err(failure) => {
+            let _ = waitpid(helper, None);
+            return Err(failure);
+        }
+    };
+    let access = HelperAccess::new(socket, helper);
+    let lost = || Failure::new("starting the command", "the helper process was lost");
+    let supervisor = fds.next().ok_or_else(lost)?;
+    let io = match lines.pipes {
+        Some(pipes) => pipes,
+        None => AgentIo::Pty(fds.next().ok_or_else(lost)?),
+    };
+    let started = Started {
+        boundary,
+        io,
+        reports: lines.reports,
+        orders: lines.orders,
+        supervisor,
+        child: None,
+    };
+    started.running(Some(Arc::new(access)))
+}
+
+/// A supervisor that was forked and has not reported yet.
+pub(super) struct Started {
+    pub boundary: Boundary,
+    pub io: AgentIo,
+    pub reports: File,
+    pub orders: OwnedFd,
+    pub supervisor: OwnedFd,
+    pub child: Option<Pid>,
+}
+
+impl Started {
+    /// Waits for the supervisor's word that the command was executed.
+    pub fn running(mut self, access: Option<Arc<dyn StageAccess>>) -> Result<Running, Failure> {
+        let hardening = match codec::read(&mut self.reports) {
+            Ok(Some(Report::Started(hardening))) => hardening,
+            Ok(Some(Report::Failed(failure))) => return Err(failure),
+            _ => {
+                let lost = "the supervising process was lost";
+                return Err(Failure::new("starting the command", lost));
+            }
+        };
+        record(&mut self.boundary, hardening, access.is_some());
+        let terminal = match &self.io {
+            AgentIo::Pty(master) => {
+                let copy = master.try_clone().doing("keeping the terminal")?;
+                Some(Arc::new(copy))
+            }
+            AgentIo::Pipes { .. } => None,
+        };
+        let orders = Arc::new(self.orders);
+        Ok(Running {
+            boundary: self.boundary,
+            io: self.io,
+            access,
+            control: Control {
+                orders: Arc::clone(&orders),
+                terminal,
+            },
+            exit: ExitWaiter {
+                reports: self.reports,
+                supervisor: self.supervisor,
+                child: self.child,
+                _orders: orders,
+            },
+        })
+    }
+}
+
+fn record(boundary: &mut Boundary, hardening: Hardening, staged: bool) {
+    boundary.proc = hardening.proc;
+    boundary.no_capabilities = hardening.no_capabilities;
+    boundary.landlock = hardening.landlock;
+    boundary.notes.extend(hardening.notes);
+    if !staged {
+        return;
+    }
+    if boundary.landlock.is_none() {
+        boundary.notes.push(
+            "sockets of the abstract namespace outside can be connected to: cutting them off needs \
+             Landlock ABI 6 (Linux 6.12)"
+                .into(),
+        );
+    }
+    boundary.notes.push(
+        "unix sockets that lie outside /run, /tmp and the hidden places can be connected to".into(),
+    );
+}
+
+/// Forks a helper that lives in `life`; our end of the connection and its pid.
+fn fork_helper(life: impl FnOnce(UnixStream, Pid)) -> Result<(UnixStream, Pid), Failure> {
+    let (ours, theirs) = UnixStream::pair().doing("making a socket pair")?;
+    let server = getpid();
+    // SAFETY: the caller promises that this process has one thread, so the child may do anything.
+    match unsafe { fork() }.doing("forking the helper")? {
+        ForkResult::Child => {
+            drop(ours);
+            // Unwinding into the server's frames would run the server's destructors twice.
+            let life = std::panic::AssertUnwindSafe(|| life(theirs, server));
+            let _ = std::panic::catch_unwind(life);
+            namespace::leave(125)
+        }
+        ForkResult::Parent { child } => Ok((ours, child)),
+    }
+}
+
+/// The helper's first words.
+fn hear(socket: &UnixStream, helper: Pid) -> Result<(Boundary, Vec<OwnedFd>), Failure> {
+    match codec::read(&mut &*socket) {
+        Ok(Some(Prepared::View(boundary))) => {
+            let fds = receive_fds(socket).doing("hearing the helper")?;
+            Ok((*boundary, fds))
+        }
+        Ok(Some(Prepared::Failed(failure))) => Err(failure),
+        _ => Err(Failure::new(
+            "making the sandbox",
+            format!("the helper process (pid {helper}) ended unexpectedly"),
+        )),
+    }
 }
 
 /// The door to the uppers of layers that are not mounted: a helper process in a user namespace of
 /// its own, so that the agent's mode-000 entries can be read; plain access where that is refused.
-/// **Must be called while the process has one thread.**
-pub fn open_unmounted(_layers: &[Layer]) -> Result<Arc<dyn StageAccess>, SandboxError> {
-    Err(SandboxError::Setup {
-        doing: "starting".into(),
-        cause: "".into(),
-        hint: None,
-    })
+/// **Must be called while the process has one thread**, as [`start`].
+pub fn open_unmounted(layers: &[Layer]) -> Result<Arc<dyn StageAccess>, SandboxError> {
+    let (socket, helper) = fork_helper(|socket, server| {
+        helper::run_unmounted(layers, socket, server);
+    })?;
+    let ready = match codec::read(&mut &socket) {
+        Ok(Some(Prepared::View(_))) => Ok(()),
+        Ok(Some(Prepared::Failed(failure))) => Err(failure),
+        _ => Err(Failure::new(
+            "reading the stage",
+            "the helper process ended unexpectedly",
+        )),
+    };
+    let access = HelperAccess::new(socket, helper);
+    ready?;
+    Ok(Arc::new(access))
 }

@@ -1,8 +1,17 @@
 //! Sessions: one command after another on the same layers, and everything a person did with what
 //! they left. Owns the session thread, its records and its directory.
 
+mod agent;
 pub mod client;
+mod core;
+mod create;
+mod event;
+mod journal;
+mod outbox;
 mod reduce;
+mod requests;
+mod serve;
 pub mod server;
 pub mod state;
 pub mod store;
+mod worker;

@@ -1,13 +1,28 @@
-//! The session server: a detached process that owns one session. Owns its start, its socket and
-//! its end.
+//! Starting and reaching a session's server, from the command line's process. Owns the hand-over:
+//! what a new session is made of, the fork, and the word whether it came up.
 
-use std::path::PathBuf;
+use std::fs;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
 
 use super::client::{Client, ClientError};
+use super::serve::{self, SessionLock, Start};
+use super::state::SessionInfo;
 use super::store::{SessionRecord, Store, StoreError};
-use crate::protocol::{Hello, Welcome};
+use crate::layer::{Driver, HOME, Layer, Timestamp, WORKSPACE};
+use crate::protocol::{Hello, Request, Role, Welcome};
+use crate::sandbox::detach::detach;
 use crate::sandbox::spec::MountSpec;
-use crate::sandbox::{Mode, MountAccess, SandboxError, SandboxSpec};
+use crate::sandbox::{self, Mode, MountAccess, SandboxError, SandboxSpec};
+
+/// How long another server may take to let a session go.
+const HANDOVER: Duration = Duration::from_secs(10);
 
 /// A command to run in a new session or in one that has ended.
 #[derive(Debug, Clone)]
@@ -27,6 +42,8 @@ pub struct RunRequest {
     /// What the sandbox needs besides what the session decides itself (`layers`, `private` and the
     /// session's own hides are filled in).
     pub spec: SandboxSpec,
+    /// What the configuration says to the server.
+    pub settings: crate::config::SessionSettings,
 }
 
 /// Why a session could not be started or reached.
@@ -41,28 +58,348 @@ pub enum StartError {
     /// The server could not be reached.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// The session's command is still running.
+    #[error("the command of session {0} is still running; attach to it, or stop it first")]
+    Running(String),
     /// Anything else, in one sentence.
     #[error("{0}")]
     Other(String),
 }
 
+impl StartError {
+    fn other(doing: &str, path: &Path, error: impl std::fmt::Display) -> Self {
+        StartError::Other(format!("{doing} {}: {error}", path.display()))
+    }
+}
+
+/// The server's first and only word on the hand-over pipe.
+#[derive(Serialize, Deserialize)]
+enum Word {
+    /// It listens.
+    Up,
+    /// Another server holds the session.
+    Taken,
+    /// The sandbox could not be made.
+    NoSandbox {
+        doing: String,
+        cause: String,
+        hint: Option<String>,
+    },
+    /// Anything else.
+    Failed(String),
+}
+
 /// Starts the detached server of a new (or resumed) session, runs the command there and connects.
 /// **Must be called while the process has one thread**: the server is a fork that goes on.
 pub fn run(
-    _store: &Store,
-    _request: RunRequest,
-    _hello: Hello,
+    store: &Store,
+    request: RunRequest,
+    hello: Hello,
 ) -> Result<(Client, Welcome), StartError> {
-    let _ = MountAccess::Stage;
-    Err(StartError::Other(String::new()))
+    let fresh = request.resume.is_none();
+    let info = match &request.resume {
+        Some(record) => {
+            release(store, record)?;
+            record.info.clone()
+        }
+        None => new_session(store, &request)?,
+    };
+    let mut spec = request.spec;
+    prepare(store, &info, &mut spec)?;
+    let socket = store.socket(&info.id);
+    let dir = info.dir.clone();
+    let word = start(store, info, Some(spec))?;
+    if let Err(error) = came_up(word) {
+        if fresh {
+            // Nothing ran: there is nothing to review, and a list of husks helps nobody.
+            let _ = crate::layer::remove::remove_tree(&dir);
+        }
+        return Err(error);
+    }
+    Ok(Client::connect(&socket, hello)?)
 }
 
 /// Connects to a session's server, starting one (without a command) when none runs.
 /// **Must be called while the process has one thread.**
 pub fn attach(
-    _store: &Store,
-    _session: &SessionRecord,
-    _hello: Hello,
+    store: &Store,
+    session: &SessionRecord,
+    hello: Hello,
 ) -> Result<(Client, Welcome), StartError> {
-    Err(StartError::Other(String::new()))
+    let socket = store.socket(&session.info.id);
+    let deadline = Instant::now() + HANDOVER;
+    loop {
+        // A server that is about to end may still accept, and then say nothing.
+        match Client::connect(&socket, hello.clone()) {
+            Ok(connected) => return Ok(connected),
+            Err(ClientError::Failed(failure)) => return Err(ClientError::Failed(failure).into()),
+            Err(error) if Instant::now() > deadline => return Err(error.into()),
+            Err(_) => {}
+        }
+        match start(store, session.info.clone(), None)? {
+            Word::Taken => std::thread::sleep(Duration::from_millis(10)),
+            word => came_up(word)?,
+        }
+    }
+}
+
+fn came_up(word: Word) -> Result<(), StartError> {
+    match word {
+        Word::Up => Ok(()),
+        Word::Taken => Err(StartError::Other("another server holds the session".into())),
+        Word::NoSandbox { doing, cause, hint } => {
+            Err(SandboxError::Setup { doing, cause, hint }.into())
+        }
+        Word::Failed(cause) => Err(StartError::Other(cause)),
+    }
+}
+
+/// Asks an idle server to let its session go, so that another may run a command in it.
+fn release(store: &Store, record: &SessionRecord) -> Result<(), StartError> {
+    let hello = Hello {
+        version: crate::protocol::PROTOCOL_VERSION,
+        role: Role::Driver,
+        output: false,
+        size: None,
+        owns_command: false,
+    };
+    let socket = store.socket(&record.info.id);
+    if let Ok((client, _)) = Client::connect(&socket, hello) {
+        let running = crate::protocol::Failure::Running;
+        if matches!(client.call(Request::Retire), Err(ClientError::Failed(f)) if f == running) {
+            return Err(StartError::Running(record.info.id.clone()));
+        }
+    }
+    let deadline = Instant::now() + HANDOVER;
+    loop {
+        match SessionLock::take(&record.info.dir) {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) if Instant::now() > deadline => {
+                return Err(StartError::Running(record.info.id.clone()));
+            }
+            Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+            Err(error) => return Err(StartError::other("locking", &record.info.dir, error)),
+        }
+    }
+}
+
+/// Forks the server and waits for its word.
+fn start(store: &Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Word, StartError> {
+    let (ours, theirs) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
+        .map_err(|e| StartError::Other(format!("making a pipe: {e}")))?;
+    let store = store.clone();
+    detach(theirs, move |report| daemon(store, info, spec, report))
+        .map_err(|e| StartError::Other(format!("starting the session server: {e}")))?;
+    let mut word = Vec::new();
+    File::from(ours)
+        .read_to_end(&mut word)
+        .map_err(|e| StartError::Other(format!("waiting for the session server: {e}")))?;
+    serde_json::from_slice(&word).map_err(|_| {
+        StartError::Other("the session server has ended before it was ready; see its log".into())
+    })
+}
+
+/// The server's process.
+fn daemon(store: Store, info: SessionInfo, spec: Option<SandboxSpec>, report: OwnedFd) -> i32 {
+    let mut report = File::from(report);
+    let log = info.dir.join("server.log");
+    let dir = info.dir.clone();
+    let socket = store.socket(&info.id);
+    match make(store, info, spec) {
+        Ok(start) => {
+            let _ = serve::detach_streams(&log);
+            say(&mut report, &Word::Up);
+            drop(report);
+            let served = serve::serve(start);
+            let _ = fs::remove_file(socket);
+            if let Err(error) = served {
+                tracing::error!(%error, session = %dir.display(), "the session server has failed");
+                eprintln!("error: {error}");
+                return 1;
+            }
+            0
+        }
+        Err(word) => {
+            say(&mut report, &word);
+            1
+        }
+    }
+}
+
+fn say(report: &mut File, word: &Word) {
+    if let Ok(bytes) = serde_json::to_vec(word) {
+        let _ = report.write_all(&bytes);
+    }
+}
+
+/// Everything that must happen while the server has one thread.
+fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Start, Word> {
+    let failed = |doing: &str, path: &Path, error: &dyn std::fmt::Display| {
+        Word::Failed(format!("{doing} {}: {error}", path.display()))
+    };
+    let lock = SessionLock::take(&info.dir)
+        .map_err(|e| failed("locking", &info.dir, &e))?
+        .ok_or(Word::Taken)?;
+    let socket = store.socket(&info.id);
+    let listener = serve::bind(&socket).map_err(|e| failed("listening on", &socket, &e))?;
+    let no_sandbox = |error: SandboxError| {
+        let SandboxError::Setup { doing, cause, hint } = error;
+        let _ = fs::remove_file(&socket);
+        Word::NoSandbox { doing, cause, hint }
+    };
+    let (mut command, mut access) = (None, None);
+    match spec {
+        Some(spec) => {
+            let words = spec
+                .command
+                .iter()
+                .map(|w| w.to_string_lossy().into_owned())
+                .collect();
+            let running = sandbox::start(&spec).map_err(no_sandbox)?;
+            command = Some((running, words, spec.stdio));
+        }
+        None if info.mode == Mode::Staged && info.layers.iter().all(|l| l.upper().is_dir()) => {
+            access = Some(sandbox::open_unmounted(&info.layers).map_err(no_sandbox)?);
+        }
+        None => {}
+    }
+    Ok(Start {
+        info,
+        store,
+        lock,
+        listener,
+        command,
+        access,
+    })
+}
+
+/// Makes a new session's directory and description.
+fn new_session(store: &Store, request: &RunRequest) -> Result<SessionInfo, StartError> {
+    let now = Timestamp::now();
+    let (id, dir) = store.create()?;
+    let suffix = id.rsplit('-').next().unwrap_or(&id);
+    let program = request
+        .spec
+        .command
+        .first()
+        .map_or_else(String::new, |program| {
+            let program = Path::new(program)
+                .file_name()
+                .unwrap_or(program.as_os_str());
+            program.to_string_lossy().into_owned()
+        });
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective())
+        .ok()
+        .flatten();
+    Ok(SessionInfo {
+        name: request
+            .name
+            .clone()
+            .unwrap_or_else(|| format!("{program}-{suffix}")),
+        user: user.map_or_else(String::new, |u| u.name),
+        mode: request.mode,
+        command: request
+            .spec
+            .command
+            .iter()
+            .map(|w| w.to_string_lossy().into_owned())
+            .collect(),
+        workspace: request.workspace.clone(),
+        layers: match request.mode {
+            Mode::Staged => layers(&dir, request)?,
+            Mode::Host => Vec::new(),
+        },
+        started: now,
+        id,
+        dir,
+    })
+}
+
+/// The staged layers, outermost first: the workspace, the home directory, and each `stage` mount.
+fn layers(dir: &Path, request: &RunRequest) -> Result<Vec<Layer>, StartError> {
+    let mut wanted = vec![(WORKSPACE.to_owned(), request.workspace.clone())];
+    if request.home != request.workspace && request.home.parent().is_some() && request.home.is_dir()
+    {
+        wanted.push((HOME.to_owned(), request.home.clone()));
+    }
+    for mount in request
+        .mounts
+        .iter()
+        .filter(|m| m.access == MountAccess::Stage)
+    {
+        if wanted.iter().any(|(_, root)| *root == mount.source) {
+            continue;
+        }
+        let last = mount
+            .source
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let base = mount.name.clone().unwrap_or(last);
+        let taken = |name: &str| wanted.iter().any(|(n, _)| n == name);
+        let mut name = base.clone();
+        let mut count = 1;
+        while taken(&name) {
+            count += 1;
+            name = format!("{base}-{count}");
+        }
+        wanted.push((name, mount.source.clone()));
+    }
+    wanted.sort_by_key(|(_, root)| root.components().count());
+    let layers = wanted.into_iter().map(|(name, root)| Layer {
+        // The directory is numbered by name where the name is a safe file name, else escaped.
+        dir: dir.join("layers").join(file_name(&name)),
+        name,
+        root,
+        driver: Driver::Overlayfs,
+    });
+    let layers: Vec<Layer> = layers.collect();
+    for layer in &layers {
+        for path in [layer.upper(), layer.work(), layer.base()] {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&path)
+                .map_err(|e| StartError::other("making", &path, e))?;
+        }
+        same_mode(layer)?;
+    }
+    Ok(layers)
+}
+
+/// The merged root shows the upper's own mode: it must be the lower's.
+fn same_mode(layer: &Layer) -> Result<(), StartError> {
+    let lower =
+        fs::metadata(&layer.root).map_err(|e| StartError::other("reading", &layer.root, e))?;
+    fs::set_permissions(layer.upper(), lower.permissions())
+        .map_err(|e| StartError::other("setting the mode of", &layer.upper(), e))
+}
+
+fn file_name(layer: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let name: String = layer
+        .chars()
+        .map(|c| if plain(c) { c } else { '_' })
+        .collect();
+    if name.starts_with('.') {
+        format!("_{name}")
+    } else {
+        name
+    }
+}
+
+/// Fills in what the session decides about its sandbox.
+fn prepare(store: &Store, info: &SessionInfo, spec: &mut SandboxSpec) -> Result<(), StartError> {
+    spec.mode = info.mode;
+    spec.layers.clone_from(&info.layers);
+    spec.private = info.dir.join("private");
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&spec.private)
+        .map_err(|e| StartError::other("making", &spec.private, e))?;
+    spec.hide
+        .extend([store.state_dir().to_owned(), store.runtime_dir().to_owned()]);
+    Ok(())
 }

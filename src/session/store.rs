@@ -1,6 +1,9 @@
 //! The sessions of one user on disk. Owns directory names, `session.json` and the choice of a
 //! session by what a person typed; does not look into layers or journals.
 
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::state::{RunState, SessionInfo};
 use crate::layer::Timestamp;
 use crate::sandbox::{Boundary, ExitStatus};
+
+/// The word for the newest session.
+pub const LAST: &str = "last";
 
 /// What `session.json` holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +80,11 @@ impl Store {
         &self.state_dir
     }
 
+    /// Directory of the sockets.
+    pub fn runtime_dir(&self) -> &Path {
+        &self.runtime_dir
+    }
+
     /// The socket of the session with this id.
     pub fn socket(&self, id: &str) -> PathBuf {
         self.runtime_dir
@@ -81,19 +92,153 @@ impl Store {
             .join(format!("{id}.sock"))
     }
 
-    /// Every session, newest start first.
+    /// Every session, newest start first. A session whose record cannot be read is left out here
+    /// (and logged); asked for by its id it gives the error.
     pub fn list(&self) -> Result<Vec<SessionRecord>, StoreError> {
-        Ok(Vec::new())
+        let mut records = Vec::new();
+        for id in self.ids()? {
+            match self.load(&id) {
+                Ok(record) => records.push(record),
+                Err(error) => tracing::warn!(%error, "a session is left out of the list"),
+            }
+        }
+        records.sort_by(|a, b| (b.info.started, &b.info.id).cmp(&(a.info.started, &a.info.id)));
+        Ok(records)
     }
 
     /// The session a person means. `last`, a full id or an exact name; with `prefixes` unique
     /// prefixes of either too. Discarded sessions are found by id only.
-    pub fn find(&self, _typed: &str, _prefixes: bool) -> Result<SessionRecord, StoreError> {
-        Err(StoreError::Empty)
+    pub fn find(&self, typed: &str, prefixes: bool) -> Result<SessionRecord, StoreError> {
+        if typed == LAST {
+            return self.last();
+        }
+        if is_id(typed) && self.record_file(typed).exists() {
+            return self.load(typed);
+        }
+        let records: Vec<_> = self
+            .list()?
+            .into_iter()
+            .filter(|record| record.state != RunState::Discarded)
+            .collect();
+        let exact: Vec<_> = records.iter().filter(|r| r.info.name == typed).collect();
+        if !exact.is_empty() {
+            return only(typed, &exact);
+        }
+        if prefixes && !typed.is_empty() {
+            let fitting: Vec<_> = records
+                .iter()
+                .filter(|r| r.info.id.starts_with(typed) || r.info.name.starts_with(typed))
+                .collect();
+            if !fitting.is_empty() {
+                return only(typed, &fitting);
+            }
+        }
+        Err(if records.is_empty() {
+            StoreError::Empty
+        } else {
+            StoreError::NotFound(typed.to_owned())
+        })
     }
 
-    /// The newest session among the caller's.
+    /// The newest session among the caller's, discarded ones apart.
     pub fn last(&self) -> Result<SessionRecord, StoreError> {
-        Err(StoreError::Empty)
+        let uid = nix::unistd::Uid::effective().as_raw();
+        self.list()?
+            .into_iter()
+            .filter(|record| record.state != RunState::Discarded)
+            .find(|record| {
+                std::fs::metadata(self.session_dir(&record.info.id))
+                    .is_ok_and(|meta| meta.uid() == uid)
+            })
+            .ok_or(StoreError::Empty)
+    }
+
+    /// The session with exactly this id. `Running` of a dead server is reported as `Lost`.
+    pub fn load(&self, id: &str) -> Result<SessionRecord, StoreError> {
+        let path = self.record_file(id);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(StoreError::NotFound(id.to_owned()));
+            }
+            Err(error) => return Err(StoreError::file(path, &error)),
+        };
+        let mut record: SessionRecord =
+            serde_json::from_slice(&bytes).map_err(|error| StoreError::File {
+                path,
+                cause: format!("this is no session record: {error}"),
+            })?;
+        if record.state == RunState::Running && !self.is_served(id) {
+            record.state = RunState::Lost;
+        }
+        Ok(record)
+    }
+
+    /// The file that the session's server keeps locked (`flock`, exclusive) while it lives.
+    pub fn lock_file(&self, id: &str) -> PathBuf {
+        self.session_dir(id).join("lock")
+    }
+
+    /// Whether a server holds the session: its lock cannot be taken.
+    pub fn is_served(&self, id: &str) -> bool {
+        // Shared and let go at once, so that two who look do not see each other as a server.
+        match File::open(self.lock_file(id)) {
+            Ok(file) => matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)),
+            Err(_) => false,
+        }
+    }
+
+    fn record_file(&self, id: &str) -> PathBuf {
+        self.session_dir(id).join("session.json")
+    }
+
+    /// Names of the session directories that hold a record.
+    fn ids(&self) -> Result<Vec<String>, StoreError> {
+        let dir = self.state_dir.join("sessions");
+        let entries = match std::fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(StoreError::file(dir, &error)),
+        };
+        let mut ids = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|error| StoreError::file(dir.clone(), &error))?;
+            if let Ok(name) = entry.file_name().into_string()
+                && is_id(&name)
+                && self.record_file(&name).exists()
+            {
+                ids.push(name);
+            }
+        }
+        Ok(ids)
+    }
+}
+
+impl StoreError {
+    fn file(path: PathBuf, error: &io::Error) -> Self {
+        StoreError::File {
+            path,
+            cause: error.to_string(),
+        }
+    }
+}
+
+/// Whether this may be a session's id: one plain path component, so that what a person types never
+/// leads out of the store.
+fn is_id(text: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with('.')
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+fn only(typed: &str, fitting: &[&SessionRecord]) -> Result<SessionRecord, StoreError> {
+    match fitting {
+        [record] => Ok((*record).clone()),
+        several => Err(StoreError::Ambiguous(
+            typed.to_owned(),
+            several.iter().map(|r| r.info.id.clone()).collect(),
+        )),
     }
 }

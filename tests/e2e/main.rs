@@ -1,1 +1,18 @@
+//! The product from outside: the real binary, as root and as an ordinary user, on the real disk.
+//! Written from the command line's contract; knows nothing of the code behind it.
+#![allow(clippy::unwrap_used)] // A test may fail by panicking; that is how it reports.
 
+#[path = "../support/mod.rs"]
+mod support;
+
+mod agents;
+mod cases;
+mod cli_contract;
+mod confinement;
+mod conflicts;
+mod decide_commit_undo;
+mod impossible;
+mod keys;
+mod live;
+mod real_work;
+mod staged_run;

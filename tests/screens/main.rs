@@ -1,6 +1,7 @@
 //! The screens of the workstation: state in, picture out.
 
 mod agent_pane;
+mod cli_reference;
 mod consent;
 mod deciding;
 mod fixture;

@@ -7,7 +7,6 @@ pub mod agent;
 pub mod app;
 pub mod cli;
 pub mod effect;
-
 pub mod input;
 pub mod keymap;
 pub mod model;

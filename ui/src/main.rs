@@ -1,4 +1,6 @@
-//! The `pvisor-tui` binary: parses the command line and hands over to the library.
+//! The `pvisor-tui` binary: hands the process's arguments to the library.
 #![forbid(unsafe_code)]
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    pvisor_tui::cli::main(std::env::args_os().collect())
+}

@@ -24,7 +24,7 @@ use crate::input::Input;
 use crate::keymap::Keymap;
 use crate::model::Model;
 use crate::terminal::{self, Screen};
-use crate::theme::{Depth, Theme};
+use crate::theme::{self, Depth, Theme};
 use crate::{update, view};
 use link::{Back, Link};
 use sources::Signal;
@@ -41,7 +41,7 @@ const BATCH: Duration = Duration::from_millis(4);
 /// How the screen is set up.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Theme; `dark` when absent.
+    /// Theme; absent or `auto`: the one that fits the terminal's background, if that is known.
     pub theme: Option<String>,
     /// Directory with a person's own themes.
     pub themes: Option<PathBuf>,
@@ -90,7 +90,10 @@ pub fn run(client: Client, welcome: Welcome, options: Options) -> anyhow::Result
     let depth = options
         .depth
         .unwrap_or_else(|| Depth::detect(|name| std::env::var(name).ok()));
-    let name = options.theme.as_deref().unwrap_or("dark");
+    let name = match options.theme.as_deref() {
+        None | Some("auto") => theme::auto(std::env::var("COLORFGBG").ok().as_deref()),
+        Some(name) => name,
+    };
     let theme = Theme::load(name, options.themes.as_deref(), depth)?;
     let signals = sources::signals().context("watching signals")?;
     let model = Model::new(&welcome, keymap.clone(), options.scrollback, options.mouse);

@@ -100,6 +100,16 @@ pub fn names() -> Vec<&'static str> {
     BUILT_IN.iter().map(|(name, _)| *name).collect()
 }
 
+/// The built-in theme that fits a terminal's background, as `COLORFGBG` (`15;0`) tells it; dark
+/// when nothing does.
+pub fn auto(colorfgbg: Option<&str>) -> &'static str {
+    let background = colorfgbg.and_then(|v| v.rsplit(';').next()?.parse::<u8>().ok());
+    match background {
+        Some(7 | 9..=15) => "light",
+        _ => "dark",
+    }
+}
+
 /// Names of all themes: the built-in ones and those in `directory`.
 pub fn names_in(directory: Option<&Path>) -> Vec<String> {
     let mut all: Vec<String> = names().into_iter().map(str::to_owned).collect();
@@ -421,6 +431,15 @@ mod tests {
         assert!(load("worse").is_err());
         assert!(load("../mine").is_err());
         assert!(matches!(load("nosuch"), Err(ThemeError::Unknown { .. })));
+    }
+
+    #[test]
+    fn the_background_chooses_when_it_is_known() {
+        assert_eq!(auto(None), "dark");
+        assert_eq!(auto(Some("15;0")), "dark");
+        assert_eq!(auto(Some("0;15")), "light");
+        assert_eq!(auto(Some("0;default;7")), "light");
+        assert_eq!(auto(Some("nonsense")), "dark");
     }
 
     #[test]

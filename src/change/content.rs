@@ -1,0 +1,44 @@
+//! Reads contents: hashes of any size in flat memory, bytes up to a cap. No knowledge of layers.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use crate::layer::Digest;
+
+/// Largest content that is held in memory.
+pub(super) const LARGEST_IN_MEMORY: u64 = 64 << 20;
+
+/// A content that was read.
+pub(super) struct Content {
+    /// Hash of all of it.
+    pub digest: Digest,
+    /// All of it, unless it is larger than the cap.
+    pub bytes: Option<Vec<u8>>,
+}
+
+/// Reads `file` from the start; keeps the bytes if there are at most `cap`.
+pub(super) fn read(file: &File, cap: u64) -> io::Result<Content> {
+    let mut bytes = Vec::new();
+    Read::take(file, cap + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 <= cap {
+        return Ok(Content {
+            digest: Digest::of(&bytes),
+            bytes: Some(bytes),
+        });
+    }
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&bytes);
+    drop(bytes);
+    hasher.update_reader(file)?;
+    Ok(Content {
+        digest: Digest(*hasher.finalize().as_bytes()),
+        bytes: None,
+    })
+}
+
+/// Hash of `file` from where it stands, in flat memory.
+pub(super) fn hash(file: &File) -> io::Result<Digest> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(file)?;
+    Ok(Digest(*hasher.finalize().as_bytes()))
+}

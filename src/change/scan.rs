@@ -1,0 +1,155 @@
+//! One layer's scan: from the entries of an upper to the paths that differ from the baseline. Owns
+//! what the upper's marks mean for the merged view; what a difference is called and whether the
+//! host moved is decided beside it.
+
+use std::collections::HashSet;
+use std::io;
+
+use super::baseline::{Baseline, Record};
+use super::host::Host;
+use crate::RelPath;
+use crate::layer::{FileType, Node, UpperEntry};
+
+/// A path at which the merged view may differ from the baseline.
+pub(super) struct Candidate {
+    pub path: RelPath,
+    /// What the baseline says; nothing for a path inside a directory whose lower is hidden.
+    pub record: Record,
+    /// What the agent sees; `None`: nothing.
+    pub after: Option<Node>,
+}
+
+/// A directory of the upper on the way down.
+struct Level {
+    path: RelPath,
+    /// Nothing of the lower shows in it.
+    hides: bool,
+}
+
+/// Every candidate of an upper, its own entries first and what they hide behind them. Takes the
+/// baseline of paths that appear for the first time.
+pub(super) fn candidates(
+    entries: &[UpperEntry],
+    host: &mut Host,
+    baseline: &mut Baseline,
+) -> io::Result<Vec<Candidate>> {
+    let present: HashSet<&RelPath> = entries.iter().map(|e| &e.path).collect();
+    let mut found = Vec::with_capacity(entries.len());
+    let mut levels = vec![Level {
+        path: RelPath::root(),
+        hides: false,
+    }];
+    for entry in entries {
+        if entry.path.is_root() {
+            continue;
+        }
+        while levels.len() > 1
+            && levels
+                .last()
+                .is_some_and(|l| !entry.path.is_within(&l.path))
+        {
+            levels.pop();
+        }
+        let parent_hides = levels.last().is_some_and(|l| l.hides);
+        let mut record = match baseline.touch(&entry.path) {
+            Some(record) => record.clone(),
+            // Whatever the host has of this name was never seen by the agent.
+            None if parent_hides => Record {
+                pure: is_dir(entry),
+                ..Record::default()
+            },
+            None => first_sight(entry, host, baseline)?,
+        };
+        let host_dir = record
+            .node
+            .as_ref()
+            .is_some_and(|n| n.file_type == FileType::Dir);
+        let hides = is_dir(entry) && (parent_hides || entry.opaque || record.pure || !host_dir);
+        let merged = is_dir(entry) && !hides;
+        if !merged && !parent_hides {
+            if host_dir && !record.pure && !record.tree {
+                take_tree(&entry.path, host, baseline)?;
+                record.tree = true;
+                baseline.set(&entry.path, record.clone())?;
+            }
+            // Whatever was below and has no entry of its own is lost with it.
+            let lost: Vec<Candidate> = baseline
+                .below(&entry.path)
+                .filter(|(path, record)| record.node.is_some() && !present.contains(path))
+                .map(|(path, record)| Candidate {
+                    path: path.clone(),
+                    record: record.clone(),
+                    after: None,
+                })
+                .collect();
+            baseline.touch_below(&entry.path);
+            found.extend(lost);
+        }
+        found.push(Candidate {
+            path: entry.path.clone(),
+            record,
+            after: (!entry.whiteout).then(|| entry.node.clone()),
+        });
+        if is_dir(entry) {
+            levels.push(Level {
+                path: entry.path.clone(),
+                hides,
+            });
+        }
+    }
+    Ok(found)
+}
+
+fn is_dir(entry: &UpperEntry) -> bool {
+    entry.node.file_type == FileType::Dir
+}
+
+/// The baseline of a path that has just appeared: what the host has now.
+fn first_sight(entry: &UpperEntry, host: &mut Host, baseline: &mut Baseline) -> io::Result<Record> {
+    let node = host.node(&entry.path)?;
+    let host_dir = node.as_ref().is_some_and(|n| n.file_type == FileType::Dir);
+    // A directory's times say nothing about it, and whiteouts may share one inode.
+    let unsure = !entry.whiteout
+        && !is_dir(entry)
+        && !host_dir
+        && match (&node, entry.born) {
+            (Some(node), Some(born)) => node.ctime > born,
+            _ => false,
+        };
+    let record = Record {
+        unsure,
+        pure: is_dir(entry) && !host_dir,
+        tree: false,
+        node,
+    };
+    baseline.set(&entry.path, record.clone())?;
+    Ok(record)
+}
+
+/// Records everything the host has below a directory that the agent deleted or replaced; what is
+/// on record already stays as it is.
+fn take_tree(top: &RelPath, host: &mut Host, baseline: &mut Baseline) -> io::Result<()> {
+    let mut open = vec![top.clone()];
+    while let Some(dir) = open.pop() {
+        for name in host.list(&dir) {
+            let path = dir.join(&name);
+            let mut record = match baseline.get(&path) {
+                Some(record) => record.clone(),
+                None => Record {
+                    node: host.node(&path)?,
+                    ..Record::default()
+                },
+            };
+            let is_dir = record
+                .node
+                .as_ref()
+                .is_some_and(|n| n.file_type == FileType::Dir);
+            if is_dir && !record.tree && !record.pure {
+                record.tree = true;
+                open.push(path.clone());
+            }
+            baseline.set(&path, record)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,456 @@
+//! What can be known before the first write. Owns the checks and the choice of temporary names;
+//! only reads. Every path that stands in the way is named.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use crate::change::Conflict;
+use crate::layer::{FileType, Node};
+use crate::{LayerPath, RelPath};
+
+use super::lease::{Lease, PATIENCE};
+use super::ledger::{Action, Piece, Source, Step};
+use super::place::{Root, words};
+use super::verify::{self, Expect, Tree};
+use super::{CommitError, Refusal};
+
+/// Bytes that the upper's file really takes, if that can be told.
+pub(super) type Measure<'a> = dyn Fn(&str, &RelPath) -> Option<u64> + 'a;
+
+/// Longest name of the file systems served.
+const NAME_MAX: usize = 255;
+
+/// Checks every step against the host and completes it: the nodes before get what `stat` says now,
+/// and each step its temporary name.
+pub(super) fn check(
+    steps: &mut [Step],
+    roots: &BTreeMap<String, Root>,
+    measure: &Measure<'_>,
+) -> Result<Vec<Refusal>, CommitError> {
+    let moved = moved(steps);
+    let mut checks = Checks {
+        roots,
+        refusals: Vec::new(),
+        moved,
+        opened: steps
+            .iter()
+            .filter(|step| opens(step))
+            .map(Step::key)
+            .collect(),
+        names: Names::new()?,
+        parents: BTreeMap::new(),
+        until: Instant::now() + PATIENCE,
+    };
+    for step in steps.iter_mut() {
+        checks.step(step);
+    }
+    checks.hard_links(steps);
+    if checks.refusals.is_empty() {
+        checks.space(steps, measure);
+    }
+    Ok(checks.refusals)
+}
+
+/// Paths, by layer, that the steps move in or out.
+pub(super) fn moved(steps: &[Step]) -> BTreeMap<String, BTreeSet<RelPath>> {
+    let mut moved: BTreeMap<String, BTreeSet<RelPath>> = BTreeMap::new();
+    for step in steps {
+        let of_layer = moved.entry(step.layer.clone()).or_default();
+        if let Action::Move { from, .. } = &step.action {
+            of_layer.insert(from.clone());
+            of_layer.insert(step.path.clone());
+        }
+    }
+    moved
+}
+
+fn opens(step: &Step) -> bool {
+    matches!(&step.action, Action::Meta { before, after }
+        if before.file_type == FileType::Dir && before.mode & 0o300 != 0o300
+            && after.mode & 0o300 == 0o300)
+}
+
+/// Makes unguessable names.
+struct Names(blake3::OutputReader);
+
+impl Names {
+    fn new() -> Result<Self, CommitError> {
+        let path = std::path::Path::new("/dev/urandom");
+        let mut seed = [0; 32];
+        std::fs::File::open(path)
+            .and_then(|mut file| file.read_exact(&mut seed))
+            .map_err(|e| CommitError::store("reading", path, e))?;
+        Ok(Self(blake3::Hasher::new_keyed(&seed).finalize_xof()))
+    }
+
+    fn next(&mut self) -> String {
+        let mut bytes = [0; 8];
+        self.0.fill(&mut bytes);
+        format!("{}{:016x}", super::TEMPORARY, u64::from_le_bytes(bytes))
+    }
+}
+
+struct Checks<'a> {
+    roots: &'a BTreeMap<String, Root>,
+    refusals: Vec<Refusal>,
+    moved: BTreeMap<String, BTreeSet<RelPath>>,
+    /// Directories that a step of the batch makes writable.
+    opened: BTreeSet<LayerPath>,
+    names: Names,
+    /// Per directory, where temporaries for it go, or why nothing can be done in it.
+    parents: BTreeMap<LayerPath, Result<RelPath, String>>,
+    until: Instant,
+}
+
+impl Checks<'_> {
+    fn refuse(&mut self, key: LayerPath, reason: impl Into<String>) {
+        self.refusals.push(Refusal {
+            key,
+            reason: reason.into(),
+        });
+    }
+
+    fn step(&mut self, step: &mut Step) {
+        let roots = self.roots;
+        let Some(root) = roots.get(&step.layer) else {
+            return;
+        };
+        let key = step.key();
+        let path = step.path.clone();
+        let none = BTreeSet::new();
+        let moved = self.moved.get(&step.layer).unwrap_or(&none).clone();
+        match &mut step.action {
+            Action::Swap { before, after, .. } => {
+                if before.is_empty() {
+                    self.vacant(root, &key);
+                } else if let Some(live) = self.tree(root, &path, before, &moved) {
+                    *before = live;
+                    let files: Vec<RelPath> = before
+                        .iter()
+                        .filter(|p| p.node.file_type == FileType::File)
+                        .map(|p| p.path.under(&path))
+                        .collect();
+                    for file in files {
+                        self.idle(root, &file);
+                    }
+                    self.sticky(root, &key, &before[0].node);
+                }
+                for piece in after.iter() {
+                    let full = piece.path.under(&path);
+                    if full.file_name().is_some_and(|name| name.len() > NAME_MAX) {
+                        let key = LayerPath::new(key.layer.clone(), full);
+                        self.refuse(key, "its name is longer than file systems allow");
+                    }
+                }
+                self.place(root, step);
+            }
+            Action::Move { from, before, .. } => {
+                let old = LayerPath::new(key.layer.clone(), from.clone());
+                let pieces = [Piece {
+                    path: RelPath::root(),
+                    node: before.clone(),
+                }];
+                let from = from.clone();
+                if let Some(live) = self.tree(root, &from, &pieces, &BTreeSet::new()) {
+                    if let Some(piece) = live.into_iter().next() {
+                        *before = piece.node;
+                    }
+                    if before.file_type == FileType::File {
+                        self.idle(root, &from);
+                    }
+                    let node = before.clone();
+                    self.sticky(root, &old, &node);
+                }
+                self.vacant(root, &key);
+                if let Err(reason) = self.parent(root, &old) {
+                    self.refuse(old, reason);
+                }
+                // A directory that this batch makes is not there yet.
+                let made = key.path.parent().is_some_and(|dir| {
+                    !matches!(root.look(&dir), Ok(Some(look)) if look.node.file_type == FileType::Dir)
+                });
+                if !made && let Err(reason) = self.parent(root, &key) {
+                    self.refuse(key, reason);
+                }
+            }
+            Action::Meta { before, .. } => {
+                let pieces = [Piece {
+                    path: RelPath::root(),
+                    node: before.clone(),
+                }];
+                if let Some(piece) = self.meta(root, &path, &pieces) {
+                    *before = piece.node;
+                    let me = nix::unistd::geteuid();
+                    if !me.is_root() && before.uid != me.as_raw() {
+                        self.refuse(key, "it belongs to another user, who alone may change this");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Compares one entry, whatever lies below it.
+    fn meta(&mut self, root: &Root, path: &RelPath, pieces: &[Piece]) -> Option<Piece> {
+        let node = &pieces[0].node;
+        if node.file_type != FileType::Dir {
+            return self.tree(root, path, pieces, &BTreeSet::new())?.pop();
+        }
+        let found = root.look(path).and_then(|look| match look {
+            Some(look) => Ok(match verify::entry(&root.at(path)?, &look, node, false)? {
+                Some(conflict) => Err(conflict),
+                None => Ok((verify::with_stat(node, &look.node), look.sealed)),
+            }),
+            None => Ok(Err(Conflict::HostDeleted)),
+        });
+        let key = LayerPath::new(root.layer.clone(), path.clone());
+        match found {
+            Ok(Ok((node, None))) => {
+                return Some(Piece {
+                    path: RelPath::root(),
+                    node,
+                });
+            }
+            Ok(Ok((_, Some(flag)))) => self.refuse(key, format!("it is {flag}")),
+            Ok(Err(conflict)) => self.refuse(key, conflict.describe()),
+            Err(e) => self.refuse(key, unreachable(&e)),
+        }
+        None
+    }
+
+    fn tree(
+        &mut self,
+        root: &Root,
+        path: &RelPath,
+        pieces: &[Piece],
+        moved: &BTreeSet<RelPath>,
+    ) -> Option<Vec<Piece>> {
+        let expect = Expect {
+            path,
+            at: path,
+            pieces,
+            moved,
+        };
+        let key = |path| LayerPath::new(root.layer.clone(), path);
+        match verify::tree(root, &expect) {
+            Ok(Tree::Same(live)) if !live.is_empty() => return Some(live),
+            Ok(Tree::Same(_)) => {
+                self.refuse(key(path.clone()), Conflict::HostDeleted.describe());
+            }
+            Ok(Tree::Differs { path, conflict }) => self.refuse(key(path), conflict.describe()),
+            Ok(Tree::Stuck { path, why }) => self.refuse(key(path), why),
+            Err(e) => self.refuse(key(path.clone()), unreachable(&e)),
+        }
+        None
+    }
+
+    /// Nothing may lie where a new entry goes.
+    fn vacant(&mut self, root: &Root, key: &LayerPath) {
+        match root.look(&key.path) {
+            Ok(None) => {}
+            Ok(Some(_)) => self.refuse(key.clone(), Conflict::HostCreated.describe()),
+            // Something else lies there that this batch replaces by a directory.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR)) => {}
+            Err(e) => self.refuse(key.clone(), unreachable(&e)),
+        }
+    }
+
+    /// Nobody may have the file open for writing.
+    fn idle(&mut self, root: &Root, path: &RelPath) {
+        let opened = Lease::take(|| root.at(path)?.open(), self.until);
+        if let Ok(None) = opened {
+            let key = LayerPath::new(root.layer.clone(), path.clone());
+            self.refuse(key, BUSY);
+        }
+        // A file that cannot even be read is compared by its stat alone.
+    }
+
+    /// In a sticky directory only an entry's owner, or the directory's, may move it.
+    fn sticky(&mut self, root: &Root, key: &LayerPath, node: &Node) {
+        let me = nix::unistd::geteuid();
+        let Some(dir) = key.path.parent() else { return };
+        if me.is_root() || node.uid == me.as_raw() {
+            return;
+        }
+        if let Ok(Some(look)) = root.look(&dir)
+            && look.node.mode & 0o1000 != 0
+            && look.node.uid != me.as_raw()
+        {
+            self.refuse(
+                key.clone(),
+                "it belongs to another user and its directory is sticky",
+            );
+        }
+    }
+
+    /// Chooses the step's temporary name.
+    fn place(&mut self, root: &Root, step: &mut Step) {
+        let key = step.key();
+        match self.parent(root, &key) {
+            Ok(dir) => {
+                let name = self.names.next();
+                step.aside = dir.join(name.as_bytes());
+            }
+            Err(reason) => self.refuse(key, reason),
+        }
+    }
+
+    fn parent(&mut self, root: &Root, key: &LayerPath) -> Result<RelPath, String> {
+        let dir = key.path.parent().unwrap_or_default();
+        let dir = LayerPath::new(key.layer.clone(), dir);
+        if let Some(known) = self.parents.get(&dir) {
+            return known.clone();
+        }
+        let found = self.find_parent(root, &dir);
+        self.parents.insert(dir, found.clone());
+        found
+    }
+
+    fn find_parent(&self, root: &Root, dir: &LayerPath) -> Result<RelPath, String> {
+        match root.look(&dir.path) {
+            Ok(Some(look)) => {
+                if let Some(flag) = look.sealed {
+                    return Err(format!("its directory {dir} is {flag}"));
+                }
+            }
+            Ok(None) => return Err(format!("its directory {dir} is no longer on the host")),
+            Err(e) => return Err(unreachable(&e)),
+        }
+        let Err(e) = root.writable(&dir.path) else {
+            return Ok(dir.path.clone());
+        };
+        if e.raw_os_error() == Some(libc::EROFS) {
+            return Err(format!(
+                "{dir} lies on a file system that is mounted read-only"
+            ));
+        }
+        let shut = format!("its directory {dir} cannot be written: {}", words(&e));
+        if !self.opened.contains(dir) {
+            return Err(shut);
+        }
+        // The batch opens this directory; until then the nearest one that is open serves.
+        dir.path
+            .ancestors()
+            .find(|above| root.writable(above).is_ok())
+            .ok_or(shut)
+    }
+
+    /// A file with further names on the host must be replaced under all of them.
+    fn hard_links(&mut self, steps: &[Step]) {
+        let mut names: HashMap<(u64, u64), u32> = HashMap::new();
+        let pieces = |step: &Step| match &step.action {
+            Action::Swap { before, .. } => before
+                .iter()
+                .map(|p| (p.path.under(&step.path), p.node.clone()))
+                .collect(),
+            _ => Vec::new(),
+        };
+        let linked = |node: &Node| node.file_type == FileType::File && node.nlink > 1;
+        for step in steps {
+            for (_, node) in pieces(step) {
+                if linked(&node) {
+                    *names.entry((node.dev, node.ino)).or_default() += 1;
+                }
+            }
+        }
+        for step in steps {
+            // Taking a name away, and giving back what was there, leaves the others alone.
+            let Action::Swap { after, source, .. } = &step.action else {
+                continue;
+            };
+            if after.is_empty() || *source != Source::Made {
+                continue;
+            }
+            for (path, node) in pieces(step) {
+                let known = names.get(&(node.dev, node.ino)).copied().unwrap_or(0);
+                if linked(&node) && known < node.nlink && path == step.path {
+                    let others = node.nlink - known;
+                    self.refuse(
+                        step.key(),
+                        format!(
+                            "the host's file has {others} other name{} outside this batch, which replacing it would cut off; copy it over itself (`cp f f.new && mv f.new f`) or change all its names at once",
+                            if others == 1 { "" } else { "s" }
+                        ),
+                    );
+                }
+            }
+        }
+    }
+
+    fn space(&mut self, steps: &[Step], measure: &Measure<'_>) {
+        for (layer, root) in self.roots {
+            let Ok(fs) = nix::sys::statvfs::fstatvfs(root.fd().as_fd()) else {
+                continue;
+            };
+            let blocks = if nix::unistd::geteuid().is_root() {
+                fs.blocks_free()
+            } else {
+                fs.blocks_available()
+            };
+            let free = blocks.saturating_mul(fs.fragment_size());
+            let made: Vec<(RelPath, u64)> = steps
+                .iter()
+                .filter(|step| step.layer == *layer)
+                .flat_map(made)
+                .collect();
+            let Some((largest, _)) = made.iter().max_by_key(|(_, size)| *size) else {
+                continue;
+            };
+            let mut needed: u64 = made.iter().map(|(_, size)| whole_blocks(*size)).sum();
+            if needed > free {
+                // Holes may make up for it.
+                let real = |(path, size): &(RelPath, u64)| measure(layer, path).unwrap_or(*size);
+                needed = made.iter().map(|file| whole_blocks(real(file))).sum();
+            }
+            let reason = if needed > free {
+                format!("the batch needs {needed} bytes, its file system has {free} left")
+            } else if fs.files() > 0 && made.len() as u64 > fs.files_free() {
+                "its file system has too few inodes left for the batch".to_owned()
+            } else {
+                continue;
+            };
+            let key = LayerPath::new(layer.clone(), largest.clone());
+            self.refusals.push(Refusal { key, reason });
+        }
+    }
+}
+
+/// The entries a step makes and their apparent sizes.
+fn made(step: &Step) -> Vec<(RelPath, u64)> {
+    let Action::Swap {
+        after,
+        source: Source::Made,
+        ..
+    } = &step.action
+    else {
+        return Vec::new();
+    };
+    after
+        .iter()
+        .map(|piece| {
+            let file = piece.node.file_type == FileType::File;
+            let size = if file { piece.node.size } else { 0 };
+            (piece.path.under(&step.path), size)
+        })
+        .collect()
+}
+
+fn whole_blocks(bytes: u64) -> u64 {
+    bytes.div_ceil(4096) * 4096
+}
+
+/// Said of a file that somebody writes.
+pub(super) const BUSY: &str =
+    "a program on the host has it open for writing; close it there and commit again";
+
+fn unreachable(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ELOOP | libc::ENOTDIR) => {
+            "a directory on its path was replaced by a link or a file on the host".into()
+        }
+        Some(libc::EXDEV) => "another file system is mounted on its path".into(),
+        Some(libc::ENAMETOOLONG) => "its name is longer than the file system allows".into(),
+        _ => format!("it cannot be examined: {}", words(error)),
+    }
+}

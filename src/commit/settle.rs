@@ -1,0 +1,188 @@
+//! After the point of no return: displaced entries go to the store, where undo finds them, and
+//! nothing temporary is left. Owns moving trees between file systems; repeated after a crash it
+//! only does what is left to do.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::rc::Rc;
+
+use crate::LayerPath;
+use crate::layer::FileType;
+
+use super::ledger::{self, Action, Source, Step};
+use super::place::{Place, Root, below, names, xattrs};
+use super::stage::{copy_sparse, dress, own};
+use super::{CommitError, host};
+
+/// Moves what a committed batch displaced into the store and closes its ledger.
+pub(super) fn all(
+    steps: &[Step],
+    roots: &BTreeMap<String, Root>,
+    store: &Path,
+    number: u32,
+    undoes: Option<u32>,
+) -> Result<(), CommitError> {
+    let dir = ledger::directory(store, number);
+    let broken = |source| CommitError::store("keeping what was replaced in", &dir, source);
+    let own = Root::at_path(String::new(), &dir).map_err(broken)?;
+    for root in roots.values() {
+        root.forget();
+    }
+    for (index, step) in steps.iter().enumerate() {
+        let Some(root) = roots.get(&step.layer) else {
+            continue;
+        };
+        keep(root, step, &own, index).map_err(|source| CommitError::Unsettled {
+            path: step.key(),
+            source,
+        })?;
+    }
+    if let Some(undone) = undoes {
+        consume(steps, store, undone).map_err(broken)?;
+        ledger::mark_undone(store, undone)?;
+    }
+    ledger::finish(store, number)
+}
+
+fn keep(root: &Root, step: &Step, store: &Root, index: usize) -> io::Result<()> {
+    let Action::Swap { before, .. } = &step.action else {
+        return Ok(());
+    };
+    if before.is_empty() {
+        return Ok(());
+    }
+    for name in [&step.aside, &step.second_aside()] {
+        let aside = match root.at(name) {
+            Ok(aside) => aside,
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        if aside.look()?.is_none() {
+            continue;
+        }
+        let home = store.at(&below(&format!("pre/{index}")))?;
+        if home.look()?.is_some() {
+            // Copied by an earlier attempt that was cut short before it removed the original.
+            host::remove_all(&aside)?;
+        } else {
+            relocate(&aside, &home)?;
+        }
+    }
+    Ok(())
+}
+
+/// The undone commit's pre-images are on the host again; copies left in its store go.
+fn consume(steps: &[Step], store: &Path, undone: u32) -> io::Result<()> {
+    let root = match Root::at_path(String::new(), &ledger::directory(store, undone)) {
+        Ok(root) => root,
+        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    for step in steps {
+        if let Action::Swap {
+            source: Source::Kept { number, step },
+            ..
+        } = &step.action
+            && *number == undone
+        {
+            host::remove_all(&root.at(&below(&format!("pre/{step}")))?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Moves an entry, whole, to a free place: by rename, or by copying where that is another file
+/// system; then the original goes when the copy is complete and on its device.
+pub(super) fn relocate(from: &Place, to: &Place) -> io::Result<()> {
+    match host::rename_new(from, to) {
+        Err(e) if e.raw_os_error() == Some(libc::EXDEV) => {}
+        Err(e) if e.raw_os_error() == Some(libc::EACCES) => return relocate_shut(from, to),
+        other => return other,
+    }
+    let mut name = to.name.as_bytes().to_vec();
+    name.extend_from_slice(b".part");
+    let part = Place {
+        dir: Rc::clone(&to.dir),
+        name: std::ffi::CString::new(name)?,
+    };
+    host::remove_all(&part)?;
+    copy_tree(from, &part)?;
+    let opened = Place {
+        dir: Rc::clone(&to.dir),
+        name: c".".to_owned(),
+    };
+    host::sync_file_system(opened.open_dir()?.as_fd())?;
+    host::rename_new(&part, to)?;
+    host::remove_all(from)
+}
+
+/// A directory can only go below another one while its owner may write it.
+fn relocate_shut(from: &Place, to: &Place) -> io::Result<()> {
+    let shut = || io::Error::from_raw_os_error(libc::EACCES);
+    let look = from.look()?.ok_or_else(shut)?;
+    if look.node.file_type != FileType::Dir || look.node.mode & 0o200 != 0 {
+        return Err(shut());
+    }
+    let handle = from.handle()?;
+    host::set_mode(handle.as_fd(), look.node.mode | 0o700)?;
+    let moved = host::rename_new(from, to);
+    host::set_mode(handle.as_fd(), look.node.mode)?;
+    moved
+}
+
+fn copy_tree(from: &Place, to: &Place) -> io::Result<()> {
+    let Some(look) = from.look()? else {
+        return Err(io::Error::from_raw_os_error(libc::ENOENT));
+    };
+    let mut node = look.node;
+    match node.file_type {
+        FileType::File => {
+            let source = from.open()?;
+            let target = host::create_file(to)?;
+            if host::clone_file(source.as_fd(), target.as_fd()).is_err() {
+                copy_sparse(&source, &target, node.size, &mut Vec::new())?;
+            }
+        }
+        FileType::Dir => {
+            host::create_dir(to)?;
+            let (old, new) = (Rc::new(from.handle()?), Rc::new(to.handle()?));
+            for name in names(from.open_dir()?)? {
+                let name = std::ffi::CString::new(name)?;
+                let below = |dir: &Rc<std::os::fd::OwnedFd>| Place {
+                    dir: Rc::clone(dir),
+                    name: name.clone(),
+                };
+                copy_tree(&below(&old), &below(&new))?;
+            }
+        }
+        FileType::Symlink => {
+            host::create_link(to, &from.read_link()?)?;
+            own(to, &node)?;
+            return host::set_mtime(to, node.mtime);
+        }
+        FileType::Fifo => host::create_fifo(to)?,
+        FileType::Socket | FileType::Device => {
+            return Err(io::Error::other(
+                "sockets and devices cannot be copied to another file system",
+            ));
+        }
+    }
+    node.xattrs = xattrs(from.handle()?.as_fd())?;
+    own(to, &node)?;
+    dress(to.handle()?.as_fd(), &node)?;
+    host::set_mtime(to, node.mtime)
+}
+
+/// Every layer that these steps touch, for opening and locking their roots.
+pub(super) fn layers(steps: &[Step], paths: &[LayerPath]) -> Vec<String> {
+    let mut names: Vec<String> = steps
+        .iter()
+        .map(|step| step.layer.clone())
+        .chain(paths.iter().map(|path| path.layer.clone()))
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}

@@ -1,0 +1,515 @@
+//! Preparation: the new entries are made beside their destinations, complete to the last
+//! attribute, before anything of the host changes. Owns copying with its digest, and metadata.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+use nix::unistd::Whence;
+
+use crate::RelPath;
+use crate::diff;
+use crate::layer::{AccessError, Digest, FileType, Node, StageAccess};
+
+use super::effect::{Content, Picked};
+use super::lease::{Lease, PATIENCE};
+use super::ledger::{Action, Piece, Source, Step};
+use super::place::{ACL_ACCESS, ACL_DEFAULT, Place, Root, hash, look_fd, words, xattrs};
+use super::{CommitError, Refusal, host, verify};
+
+/// From this size on sharing blocks with the upper is tried before copying.
+const CLONE_FROM: u64 = 256 * 1024;
+const CHUNK: usize = 128 * 1024;
+
+/// Why an entry could not be made.
+pub(super) enum StageError {
+    /// Said to the person, about the path.
+    Refused(String),
+    /// The stage cannot be read at all.
+    Access(AccessError),
+}
+
+impl From<io::Error> for StageError {
+    fn from(error: io::Error) -> Self {
+        Self::Refused(format!("it could not be prepared: {}", words(&error)))
+    }
+}
+
+/// Makes new entries.
+pub(super) struct Stager<'a> {
+    access: &'a dyn StageAccess,
+    until: Instant,
+    buffer: Vec<u8>,
+    clones: bool,
+    /// Files made so far that further names may be linked to.
+    made: HashMap<(String, Inode), Made>,
+}
+
+/// An inode that several names share: of the upper, or of the host.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Inode {
+    Upper(u64, u64),
+    Host(u64, u64),
+}
+
+struct Made {
+    at: RelPath,
+    node: Node,
+}
+
+impl<'a> Stager<'a> {
+    /// Reads the uppers through `access`.
+    pub fn new(access: &'a dyn StageAccess) -> Self {
+        Self {
+            access,
+            until: Instant::now() + PATIENCE,
+            buffer: Vec::new(),
+            clones: true,
+            made: HashMap::new(),
+        }
+    }
+
+    /// Makes every new entry of a swap under its temporary name; the pieces become what was made.
+    pub fn step(
+        &mut self,
+        root: &Root,
+        step: &Step,
+        contents: &[Content],
+    ) -> Result<Vec<Piece>, StageErrorAt> {
+        let Action::Swap { before, after, .. } = &step.action else {
+            return Ok(Vec::new());
+        };
+        let replaced = before.first().map(|piece| &piece.node);
+        let mut made = Vec::with_capacity(after.len());
+        for (piece, content) in after.iter().zip(contents) {
+            let path = piece.path.under(&step.aside);
+            let host = replaced.filter(|_| piece.path.is_root());
+            let node = self
+                .entry(root, &path, &piece.node, content, host)
+                .map_err(|error| StageErrorAt {
+                    path: piece.path.under(&step.path),
+                    error,
+                })?;
+            made.push(Piece {
+                path: piece.path.clone(),
+                node,
+            });
+        }
+        // Directories get their final mode and time when nothing more is made in them.
+        for piece in made.iter_mut().rev() {
+            if piece.node.file_type == FileType::Dir {
+                let path = piece.path.under(&step.aside);
+                piece.node =
+                    finish_dir(root, &path, &piece.node).map_err(|error| StageErrorAt {
+                        path: piece.path.under(&step.path),
+                        error: error.into(),
+                    })?;
+            }
+        }
+        Ok(made)
+    }
+
+    fn entry(
+        &mut self,
+        root: &Root,
+        path: &RelPath,
+        node: &Node,
+        content: &Content,
+        replaced: Option<&Node>,
+    ) -> Result<Node, StageError> {
+        let place = root.at(path)?;
+        match node.file_type {
+            FileType::Dir => {
+                host::create_dir(&place)?;
+                return Ok(node.clone());
+            }
+            FileType::Symlink => {
+                let target = node.target.as_deref().unwrap_or_default();
+                host::create_link(&place, target)?;
+                own(&place, node)?;
+                host::set_mtime(&place, node.mtime)?;
+            }
+            FileType::Fifo => {
+                host::create_fifo(&place)?;
+                own(&place, node)?;
+                dress(place.handle()?.as_fd(), node)?;
+                host::set_mtime(&place, node.mtime)?;
+            }
+            FileType::File => return self.file(root, &place, path, node, content, replaced),
+            FileType::Socket | FileType::Device => {
+                let name = node.file_type.name();
+                return Err(StageError::Refused(format!("a {name} is never committed")));
+            }
+        }
+        let made = place
+            .look()?
+            .map(|look| verify::with_stat(node, &look.node));
+        Ok(made.unwrap_or_else(|| node.clone()))
+    }
+
+    fn file(
+        &mut self,
+        root: &Root,
+        place: &Place,
+        path: &RelPath,
+        node: &Node,
+        content: &Content,
+        replaced: Option<&Node>,
+    ) -> Result<Node, StageError> {
+        let mut inodes = Vec::new();
+        if let Content::Upper {
+            shared: Some((dev, ino)),
+            ..
+        } = content
+        {
+            inodes.push(Inode::Upper(*dev, *ino));
+        }
+        if let Some(host) = replaced.filter(|host| host.nlink > 1) {
+            inodes.push(Inode::Host(host.dev, host.ino));
+        }
+        for inode in &inodes {
+            if let Some(made) = self.made.get(&(root.layer.clone(), *inode))
+                && alike(&made.node, node)
+            {
+                host::hard_link(&root.at(&made.at)?, place)?;
+                let now = place.look()?.map(|look| look.node);
+                return Ok(verify::with_stat(
+                    &made.node,
+                    &now.unwrap_or_else(|| made.node.clone()),
+                ));
+            }
+        }
+        let file = host::create_file(place)?;
+        let digest = self.fill(root, &file, node, content)?;
+        own(place, node)?;
+        dress(file.as_fd(), node)?;
+        host::set_mtime_fd(file.as_fd(), node.mtime)?;
+        let mut made = verify::with_stat(node, &look_fd(file.as_fd())?.node);
+        made.digest = Some(digest);
+        for inode in inodes {
+            self.made.insert(
+                (root.layer.clone(), inode),
+                Made {
+                    at: path.clone(),
+                    node: made.clone(),
+                },
+            );
+        }
+        Ok(made)
+    }
+
+    fn fill(
+        &mut self,
+        root: &Root,
+        file: &File,
+        node: &Node,
+        content: &Content,
+    ) -> Result<Digest, StageError> {
+        match content {
+            Content::Upper { path, .. } => {
+                let Some(approved) = node.digest else {
+                    return Err(changed());
+                };
+                let lease = self.open_upper(&root.layer, path)?;
+                let digest = self.copy(lease.file(), file)?;
+                if digest != approved {
+                    return Err(changed());
+                }
+                Ok(digest)
+            }
+            Content::Picked(picked) => {
+                let Picked { old, new, chosen } = &**picked;
+                let old = match old {
+                    Some((path, node)) => {
+                        let bytes = read_all(&root.at(path)?.open()?)?;
+                        if node
+                            .digest
+                            .is_some_and(|digest| digest != Digest::of(&bytes))
+                        {
+                            let reason = crate::change::Conflict::HostModified.describe();
+                            return Err(StageError::Refused(reason));
+                        }
+                        bytes
+                    }
+                    None => Vec::new(),
+                };
+                let new = match new {
+                    Some((path, node)) => {
+                        let lease = self.open_upper(&root.layer, path)?;
+                        let bytes = read_all(lease.file())?;
+                        if node.digest != Some(Digest::of(&bytes)) {
+                            return Err(changed());
+                        }
+                        bytes
+                    }
+                    None => Vec::new(),
+                };
+                let bytes = diff::select(&old, &new, &diff::diff(&old, &new), chosen)
+                    .map_err(|e| StageError::Refused(e.to_string()))?;
+                if !bytes.is_empty() {
+                    host::write_at(file, &bytes, 0)?;
+                }
+                Ok(Digest::of(&bytes))
+            }
+            Content::None => Ok(Digest::of(b"")),
+        }
+    }
+
+    /// Opens a file of the upper that the agent is not writing at this moment.
+    fn open_upper(&self, layer: &str, path: &RelPath) -> Result<Lease, StageError> {
+        loop {
+            let file = match self.access.open(layer, path) {
+                Ok(fd) => File::from(fd),
+                Err(AccessError::Io { errno, message, .. }) => {
+                    return Err(match errno {
+                        libc::ENOENT
+                        | libc::ENOTDIR
+                        | libc::ELOOP
+                        | libc::ENXIO
+                        | libc::EISDIR
+                        | libc::EINVAL => changed(),
+                        _ => StageError::Refused(format!(
+                            "the agent's file cannot be read: {}",
+                            crate::text::visible(message.as_bytes())
+                        )),
+                    });
+                }
+                Err(e) => return Err(StageError::Access(e)),
+            };
+            if let Some(lease) = Lease::try_take(file) {
+                return Ok(lease);
+            }
+            if Instant::now() >= self.until {
+                return Err(StageError::Refused(
+                    "the agent has it open for writing; commit when it is done".into(),
+                ));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    /// Copies content, keeping holes, and hashes what was copied.
+    fn copy(&mut self, from: &File, to: &File) -> io::Result<Digest> {
+        let len = from.metadata()?.len();
+        if self.clones && len >= CLONE_FROM {
+            if host::clone_file(from.as_fd(), to.as_fd()).is_ok() {
+                return hash(to);
+            }
+            self.clones = false;
+        }
+        copy_sparse(from, to, len, &mut self.buffer)
+    }
+}
+
+/// An error and the path it is about, below the layer's root.
+pub(super) struct StageErrorAt {
+    pub path: RelPath,
+    pub error: StageError,
+}
+
+fn changed() -> StageError {
+    StageError::Refused("the agent changed it since it was approved; look at it again".into())
+}
+
+/// Whether two new files may be one.
+fn alike(a: &Node, b: &Node) -> bool {
+    a.digest.is_some() && a.digest == b.digest && a.mode == b.mode && a.xattrs == b.xattrs
+}
+
+fn read_all(file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read_at(&mut bytes[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+/// Copies `len` bytes with their holes; the digest is that of the bytes, holes as zeros.
+pub(super) fn copy_sparse(
+    from: &File,
+    to: &File,
+    len: u64,
+    buffer: &mut Vec<u8>,
+) -> io::Result<Digest> {
+    buffer.resize(CHUNK, 0);
+    let mut hasher = blake3::Hasher::new();
+    let mut at = 0;
+    let mut written = 0;
+    while at < len {
+        let (data, end) = if len <= CHUNK as u64 {
+            (at, len)
+        } else {
+            extent(from, at, len)?
+        };
+        zeros(&mut hasher, data - at);
+        at = data;
+        while at < end {
+            let room = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
+            match from.read_at(&mut buffer[..room], at) {
+                Ok(0) => return Ok(Digest(*hasher.finalize().as_bytes())),
+                Ok(n) => {
+                    hasher.update(&buffer[..n]);
+                    host::write_at(to, &buffer[..n], at)?;
+                    at += n as u64;
+                    written = at;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+    if written < len {
+        host::set_len(to, len)?;
+    }
+    Ok(Digest(*hasher.finalize().as_bytes()))
+}
+
+/// The next stretch of data from `at` on; an empty one at `len` when there is none.
+fn extent(file: &File, at: u64, len: u64) -> io::Result<(u64, u64)> {
+    let seek = |offset: u64, whence| {
+        nix::unistd::lseek(file, offset.cast_signed(), whence).map(i64::cast_unsigned)
+    };
+    match seek(at, Whence::SeekData) {
+        Ok(data) if data >= len => Ok((len, len)),
+        Ok(data) => Ok((
+            data,
+            seek(data, Whence::SeekHole).map_or(len, |e| e.min(len)),
+        )),
+        Err(nix::Error::ENXIO) => Ok((len, len)),
+        // A file system that knows no holes.
+        Err(nix::Error::EINVAL) => Ok((at, len)),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn zeros(hasher: &mut blake3::Hasher, mut count: u64) {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    while count > 0 {
+        let n = usize::try_from(count)
+            .unwrap_or(ZEROS.len())
+            .min(ZEROS.len());
+        hasher.update(&ZEROS[..n]);
+        count -= n as u64;
+    }
+}
+
+/// Gives an entry its owner, as far as this process may.
+pub(super) fn own(place: &Place, node: &Node) -> io::Result<()> {
+    let Some(look) = place.look()? else {
+        return Err(io::Error::from_raw_os_error(libc::ENOENT));
+    };
+    if (look.node.uid, look.node.gid) == (node.uid, node.gid) {
+        return Ok(());
+    }
+    match host::set_owner(place, node.uid, node.gid) {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EPERM | libc::EINVAL)) => Ok(()),
+        other => other,
+    }
+}
+
+/// Gives an entry exactly this mode and these attributes.
+pub(super) fn dress(fd: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
+    let found = xattrs(fd)?;
+    for name in found.keys().filter(|name| !node.xattrs.contains_key(*name)) {
+        host::remove_xattr(fd, name)?;
+    }
+    host::set_mode(fd, node.mode)?;
+    for (name, value) in &node.xattrs {
+        if super::place::carried(name) && found.get(name) != Some(value) {
+            host::set_xattr(fd, name, value)?;
+        }
+    }
+    // An ACL of an inherited default may have narrowed the mode, and setting one sets it.
+    if found.contains_key(ACL_ACCESS) || found.contains_key(ACL_DEFAULT) {
+        host::set_mode(fd, node.mode)?;
+    }
+    Ok(())
+}
+
+fn finish_dir(root: &Root, path: &RelPath, node: &Node) -> io::Result<Node> {
+    let place = root.at(path)?;
+    own(&place, node)?;
+    dress(place.handle()?.as_fd(), node)?;
+    host::set_mtime(&place, node.mtime)?;
+    let look = place.look()?;
+    Ok(look.map_or_else(|| node.clone(), |look| verify::with_stat(node, &look.node)))
+}
+
+/// Brings a kept pre-image from the store to the step's temporary name and says what it is.
+pub(super) fn bring_back(
+    root: &Root,
+    step: &Step,
+    stores: &BTreeMap<u32, Root>,
+) -> Result<Vec<Piece>, StageErrorAt> {
+    let at = |error: io::Error| StageErrorAt {
+        path: step.path.clone(),
+        error: error.into(),
+    };
+    let Action::Swap {
+        after,
+        source: Source::Kept {
+            number,
+            step: index,
+        },
+        ..
+    } = &step.action
+    else {
+        return Ok(Vec::new());
+    };
+    let missing = || at(io::Error::from_raw_os_error(libc::ENOENT));
+    let store = stores.get(number).ok_or_else(missing)?;
+    let kept = store
+        .at(&super::place::below(&format!("pre/{index}")))
+        .map_err(at)?;
+    let aside = root.at(&step.aside).map_err(at)?;
+    super::settle::relocate(&kept, &aside).map_err(at)?;
+    let mut pieces = Vec::with_capacity(after.len());
+    for piece in after {
+        let path = piece.path.under(&step.aside);
+        let node = described(root, &path, &piece.node).map_err(|error| StageErrorAt {
+            path: piece.path.under(&step.path),
+            error: error.into(),
+        })?;
+        if let Some(node) = node {
+            pieces.push(Piece {
+                path: piece.path.clone(),
+                node,
+            });
+        }
+    }
+    Ok(pieces)
+}
+
+/// What lies at `path` now; content that looks untouched keeps its known digest.
+fn described(root: &Root, path: &RelPath, known: &Node) -> io::Result<Option<Node>> {
+    let Some(look) = root.look(path)? else {
+        return Ok(None);
+    };
+    let mut node = verify::with_stat(known, &look.node);
+    let untouched = (node.size, node.mtime) == (known.size, known.mtime);
+    if node.file_type == FileType::File && (!untouched || node.digest.is_none()) {
+        node.digest = Some(hash(&root.at(path)?.open()?)?);
+    }
+    Ok(Some(node))
+}
+
+/// A staging error as the outcome needs it.
+pub(super) fn refusal(layer: &str, at: StageErrorAt) -> Result<Refusal, CommitError> {
+    match at.error {
+        StageError::Refused(reason) => Ok(Refusal {
+            key: crate::LayerPath::new(layer, at.path),
+            reason,
+        }),
+        StageError::Access(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,301 @@
+//! One commit or undo from pre-flight to settlement. Owns the order in which ledger, device and
+//! host are written, and what is done when something fails on the way.
+//!
+//! ```text
+//! pre-flight --> ledger: steps, Planned (fsync) --> entries made beside their destinations
+//!   --> syncfs --> ledger: Prepared (fsync) --> exchanged, under leases --> syncfs
+//!   --> ledger: Committed (fsync) --> what was displaced goes to the store --> ledger closed
+//! ```
+//! Before `Committed` every way out leads back, after it forward.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::LayerPath;
+use crate::layer::{Layer, Node};
+
+use super::ledger::{self, Action, Ledger, Piece, Record, Step};
+use super::place::{Root, words};
+use super::preflight::{self, Measure};
+use super::stage::{self, StageErrorAt};
+use super::{CommitError, Outcome, Refusal, back, host, publish, seam, settle, verify};
+
+/// How long another commit to the same place is waited for.
+const TURN: Duration = Duration::from_secs(10);
+
+/// What is to be carried out.
+pub(super) struct Transaction<'a> {
+    pub roots: BTreeMap<String, Root>,
+    pub steps: Vec<Step>,
+    pub paths: Vec<LayerPath>,
+    pub store: &'a Path,
+    pub number: u32,
+    pub undoes: Option<u32>,
+}
+
+/// Opens the roots of the named layers.
+pub(super) fn open_roots(
+    layers: &[Layer],
+    wanted: &[String],
+) -> Result<BTreeMap<String, Root>, CommitError> {
+    let mut roots = BTreeMap::new();
+    for name in wanted {
+        let layer = layers
+            .iter()
+            .find(|layer| layer.name == *name)
+            .ok_or_else(|| CommitError::NoLayer(name.clone()))?;
+        let root = Root::open(layer)
+            .map_err(|e| CommitError::store("opening the root of a layer,", &layer.root, e))?;
+        roots.insert(name.clone(), root);
+    }
+    Ok(roots)
+}
+
+/// Locks the roots against other commits, in one order everywhere. Held until dropped.
+pub(super) fn lock(roots: &BTreeMap<String, Root>) -> Result<Vec<Flock<File>>, CommitError> {
+    let mut in_order: Vec<&Root> = roots.values().collect();
+    in_order.sort_by(|a, b| a.path.cmp(&b.path));
+    let until = Instant::now() + TURN;
+    let mut locks = Vec::new();
+    for root in in_order {
+        let failed = |e| CommitError::store("locking the root of a layer,", &root.path, e);
+        // A descriptor of its own: two commits of one process exclude each other as well.
+        let mut file = File::open(&root.path).map_err(failed)?;
+        loop {
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => {
+                    locks.push(lock);
+                    break;
+                }
+                Err((back, nix::Error::EWOULDBLOCK | nix::Error::EINTR)) => {
+                    if Instant::now() >= until {
+                        return Err(CommitError::Busy(root.path.clone()));
+                    }
+                    file = back;
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err((_, e)) => return Err(failed(e.into())),
+            }
+        }
+    }
+    Ok(locks)
+}
+
+impl Transaction<'_> {
+    /// Checks only.
+    pub fn check(&mut self, measure: &Measure<'_>) -> Result<Vec<Refusal>, CommitError> {
+        preflight::check(&mut self.steps, &self.roots, measure)
+    }
+
+    /// Carries the batch out. `make` prepares the new entries of a step.
+    pub fn run(
+        mut self,
+        mut make: impl FnMut(&Root, &Step, usize) -> Result<Vec<Piece>, StageErrorAt>,
+    ) -> Result<Outcome, CommitError> {
+        let mut ledger = self.write_plan()?;
+        if let Err(failure) = self.prepare(&mut ledger, &mut make) {
+            return match failure {
+                Failure::Refused(refusal) => Ok(self.go_back(refusal)),
+                Failure::Broken(error) => self.go_back_from(error),
+            };
+        }
+        for root in self.roots.values() {
+            root.forget();
+        }
+        let published = publish::all(&self.steps, &self.roots, |refusal| self.go_back(refusal));
+        if let Err(outcome) = published {
+            return Ok(outcome);
+        }
+        let recorded = self.record_changes(&mut ledger);
+        if let Err(error) = recorded.and_then(|()| self.sync()) {
+            return self.go_back_from(error);
+        }
+        let committed = ledger
+            .write(&Record::Committed)
+            .and_then(|()| ledger.sync());
+        if let Err(error) = committed {
+            // Whether the word reached the device is not known: the ledger will tell.
+            return Ok(self.unsettled(&error.to_string()));
+        }
+        let settled = settle::all(
+            &self.steps,
+            &self.roots,
+            self.store,
+            self.number,
+            self.undoes,
+        );
+        Ok(match settled {
+            Ok(()) => Outcome::Committed {
+                number: self.number,
+                paths: self.paths,
+            },
+            Err(error) => self.unsettled(&format!("everything was written, but {error}")),
+        })
+    }
+
+    fn write_plan(&self) -> Result<Ledger, CommitError> {
+        let mut ledger = Ledger::create(self.store, self.number, self.undoes, &self.paths)?;
+        let mut write = || {
+            for step in &self.steps {
+                ledger.write(&Record::Step(Box::new(step.clone())))?;
+            }
+            ledger.write(&Record::Planned)?;
+            ledger.sync()?;
+            ledger.sync_names()
+        };
+        match write() {
+            Ok(()) => Ok(ledger),
+            Err(error) => {
+                if !seam::killed() {
+                    ledger::forget(self.store, self.number)?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn prepare(
+        &mut self,
+        ledger: &mut Ledger,
+        make: &mut impl FnMut(&Root, &Step, usize) -> Result<Vec<Piece>, StageErrorAt>,
+    ) -> Result<(), Failure> {
+        for (index, step) in self.steps.iter_mut().enumerate() {
+            let Action::Swap { after, .. } = &step.action else {
+                continue;
+            };
+            let Some(root) = self.roots.get(&step.layer).filter(|_| !after.is_empty()) else {
+                continue;
+            };
+            match make(root, step, index) {
+                Ok(made) => {
+                    ledger.write(&Record::Staged {
+                        step: index,
+                        after: made.clone(),
+                    })?;
+                    if let Action::Swap { after, .. } = &mut step.action {
+                        *after = made;
+                    }
+                }
+                Err(at) => return Err(Failure::Refused(stage::refusal(&step.layer, at)?)),
+            }
+        }
+        self.sync()?;
+        ledger.write(&Record::Prepared)?;
+        ledger.sync()?;
+        Ok(())
+    }
+
+    /// One `syncfs` per file system.
+    fn sync(&self) -> Result<(), CommitError> {
+        sync(&self.roots)
+    }
+
+    /// What undo compares with, where it is not known from making it.
+    fn record_changes(&self, ledger: &mut Ledger) -> Result<(), CommitError> {
+        for (index, step) in self.steps.iter().enumerate() {
+            let (Action::Meta { before, after } | Action::Move { before, after, .. }) =
+                &step.action
+            else {
+                continue;
+            };
+            if let Some(root) = self.roots.get(&step.layer)
+                && let Ok(Some(look)) = root.look(&step.path)
+            {
+                let left = Node {
+                    digest: before.digest,
+                    target: before.target.clone(),
+                    ..verify::with_stat(after, &look.node)
+                };
+                ledger.write(&Record::Changed {
+                    step: index,
+                    after: Box::new(left),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn go_back(&self, refusal: Refusal) -> Outcome {
+        if seam::killed() {
+            return self.unsettled("the commit was interrupted");
+        }
+        match roll_back(&self.steps, &self.roots, self.store, self.number) {
+            Ok(kept) => Outcome::Refused {
+                refusals: std::iter::once(refusal).chain(kept).collect(),
+            },
+            Err(error) => self.unsettled(&format!("{}: {}; {error}", refusal.key, refusal.reason)),
+        }
+    }
+
+    fn go_back_from(&self, error: CommitError) -> Result<Outcome, CommitError> {
+        if seam::killed() {
+            return Ok(self.unsettled("the commit was interrupted"));
+        }
+        match roll_back(&self.steps, &self.roots, self.store, self.number) {
+            Ok(kept) if kept.is_empty() => Err(error),
+            Ok(refusals) => Ok(Outcome::Refused { refusals }),
+            Err(second) => Ok(self.unsettled(&format!("{error}; {second}"))),
+        }
+    }
+
+    fn unsettled(&self, reason: &str) -> Outcome {
+        Outcome::Unsettled {
+            number: self.number,
+            reason: reason.to_owned(),
+            ledger: ledger::path(self.store, self.number),
+        }
+    }
+}
+
+enum Failure {
+    Refused(Refusal),
+    Broken(CommitError),
+}
+
+impl From<CommitError> for Failure {
+    fn from(error: CommitError) -> Self {
+        Self::Broken(error)
+    }
+}
+
+/// Takes the steps back and removes the ledger; returns what had to stay.
+pub(super) fn roll_back(
+    steps: &[Step],
+    roots: &BTreeMap<String, Root>,
+    store: &Path,
+    number: u32,
+) -> Result<Vec<Refusal>, CommitError> {
+    let kept = back::all(steps, roots, store, number)
+        .map_err(|(path, source)| CommitError::Unsettled { path, source })?;
+    sync(roots)?;
+    ledger::forget(store, number)?;
+    Ok(kept)
+}
+
+fn sync(roots: &BTreeMap<String, Root>) -> Result<(), CommitError> {
+    let mut done = Vec::new();
+    for root in roots.values() {
+        let device = root
+            .look(&crate::RelPath::root())
+            .ok()
+            .flatten()
+            .map(|look| look.node.dev);
+        if device.is_some() && done.contains(&device) {
+            continue;
+        }
+        host::sync_file_system(root.fd().as_fd())
+            .map_err(|e| CommitError::store("syncing the file system of", &root.path, e))?;
+        done.push(device);
+    }
+    Ok(())
+}
+
+/// The system's words for what stopped a step, for messages.
+pub(super) fn stopped(path: &LayerPath, error: &std::io::Error) -> String {
+    format!("{path} could not be settled: {}", words(error))
+}

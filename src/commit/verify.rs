@@ -1,0 +1,159 @@
+//! Whether the host still has what is expected of it. Owns the rule of sameness (the same stat, or
+//! the same type, mode, bytes and attributes); only reads.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::AsFd;
+
+use super::ledger::Piece;
+use super::place::{Look, Place, Root, hash, names, xattrs};
+use crate::RelPath;
+use crate::change::Conflict;
+use crate::layer::{FileType, Node};
+
+/// Result of comparing a tree.
+pub(super) enum Tree {
+    /// It is the expected one; the expected nodes with what `stat` says of them now.
+    Same(Vec<Piece>),
+    /// It is not.
+    Differs {
+        /// Where, below the layer's root.
+        path: RelPath,
+        conflict: Conflict,
+    },
+    /// It is, but something in it can be neither moved nor changed.
+    Stuck { path: RelPath, why: String },
+}
+
+/// How a tree is compared.
+pub(super) struct Expect<'a> {
+    /// The tree's path as people know it.
+    pub path: &'a RelPath,
+    /// Where it lies now (the same, or the step's other name).
+    pub at: &'a RelPath,
+    pub pieces: &'a [Piece],
+    /// Paths that other steps of the same commit move in or out.
+    pub moved: &'a BTreeSet<RelPath>,
+}
+
+/// Compares the tree at `expect.at` with the expected one, entry by entry.
+pub(super) fn tree(root: &Root, expect: &Expect<'_>) -> io::Result<Tree> {
+    let renamed = expect.at != expect.path;
+    let known: BTreeSet<&RelPath> = expect.pieces.iter().map(|p| &p.path).collect();
+    let mut live = Vec::with_capacity(expect.pieces.len());
+    for piece in expect.pieces {
+        let path = piece.path.under(expect.path);
+        let differs = |conflict| Tree::Differs {
+            path: path.clone(),
+            conflict,
+        };
+        let at = piece.path.under(expect.at);
+        let Some(look) = root.look(&at)? else {
+            if expect.moved.contains(&path) {
+                continue;
+            }
+            return Ok(differs(Conflict::HostDeleted));
+        };
+        if look.mount {
+            let why = "another file system is mounted there".into();
+            return Ok(Tree::Stuck { path, why });
+        }
+        let top = piece.path.is_root() && renamed;
+        if let Some(conflict) = entry(&root.at(&at)?, &look, &piece.node, top)? {
+            return Ok(differs(conflict));
+        }
+        if let Some(flag) = look.sealed {
+            let why = format!("it is {flag} (`lsattr` shows it, `chattr` takes it off)");
+            return Ok(Tree::Stuck { path, why });
+        }
+        live.push(Piece {
+            path: piece.path.clone(),
+            node: with_stat(&piece.node, &look.node),
+        });
+    }
+    for piece in expect.pieces {
+        if piece.node.file_type != FileType::Dir {
+            continue;
+        }
+        let at = piece.path.under(expect.at);
+        for name in names(root.at(&at)?.open_dir()?)? {
+            let child = piece.path.join(&name);
+            let path = child.under(expect.path);
+            if !known.contains(&child) && !expect.moved.contains(&path) {
+                return Ok(Tree::Differs {
+                    path: expect.path.clone(),
+                    conflict: Conflict::HostAddedInside { path },
+                });
+            }
+        }
+    }
+    Ok(Tree::Same(live))
+}
+
+/// `node` with identity, size, owner and times of `stat`.
+pub(super) fn with_stat(node: &Node, stat: &Node) -> Node {
+    Node {
+        target: node.target.clone(),
+        xattrs: node.xattrs.clone(),
+        digest: node.digest,
+        ..stat.clone()
+    }
+}
+
+/// Compares one entry. `renamed`: it was moved by this commit, so its ctime is of no account.
+pub(super) fn entry(
+    place: &Place,
+    look: &Look,
+    expect: &Node,
+    renamed: bool,
+) -> io::Result<Option<Conflict>> {
+    let found = &look.node;
+    if found.file_type != expect.file_type {
+        return Ok(Some(Conflict::HostTypeChanged));
+    }
+    if same(found, expect, renamed) {
+        return Ok(None);
+    }
+    if found.mode != expect.mode && found.file_type != FileType::Symlink {
+        return Ok(Some(Conflict::HostModified));
+    }
+    let same = match found.file_type {
+        FileType::Symlink => return Ok(differing(Some(place.read_link()?) == expect.target)),
+        FileType::File => {
+            found.size == expect.size
+                && match expect.digest {
+                    Some(digest) => hash(&place.open()?)? == digest,
+                    None => false,
+                }
+        }
+        FileType::Device => found.rdev == expect.rdev,
+        FileType::Dir | FileType::Fifo | FileType::Socket => true,
+    };
+    Ok(differing(same && same_xattrs(place, expect)?))
+}
+
+fn differing(same: bool) -> Option<Conflict> {
+    (!same).then_some(Conflict::HostModified)
+}
+
+/// The same inode, untouched as far as `stat` tells.
+pub(super) fn same(found: &Node, expect: &Node, renamed: bool) -> bool {
+    if renamed {
+        let ctime = expect.ctime;
+        let found = Node {
+            ctime,
+            ..found.clone()
+        };
+        return found.same_stat(expect);
+    }
+    found.same_stat(expect)
+}
+
+fn same_xattrs(place: &Place, expect: &Node) -> io::Result<bool> {
+    // Overlay marks of a host's own are not part of a baseline.
+    let relevant = |name: &&String| !name.starts_with("user.overlay.");
+    let found = xattrs(place.handle()?.as_fd())?;
+    let found = found.iter().filter(|(name, _)| relevant(name));
+    let wanted = expect.xattrs.iter().filter(|(name, _)| relevant(name));
+    Ok(found.eq(wanted))
+}

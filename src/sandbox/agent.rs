@@ -1,0 +1,306 @@
+//! From a forked child to the agent's program. Owns the last steps before exec: terminal, signals,
+//! capabilities, descriptors, and what is said when the program cannot be executed.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, SigmaskHow};
+
+use super::failure::{Doing, Failure, shown};
+use super::namespace::{close_at_exec, leave};
+use crate::pty;
+
+/// The command's ends of its standard streams.
+pub(super) enum Streams {
+    /// One terminal for all three.
+    Terminal(OwnedFd),
+    /// Standard input, output and error.
+    Pipes([OwnedFd; 3]),
+}
+
+/// The command, ready to be executed.
+pub(super) struct Program {
+    /// Paths to try, in the order of `PATH`.
+    candidates: Vec<CString>,
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+    /// As the person typed it, made harmless.
+    name: String,
+}
+
+/// How far an agent is locked in before exec.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Confinement {
+    /// No capabilities, nothing regained by exec, no reach to outside sockets without a path.
+    Full,
+    /// A plain process.
+    None,
+}
+
+/// What a child tells its parent through a pipe that closes at exec.
+pub(super) mod told {
+    /// Landlock is in force.
+    pub const LANDLOCK: u8 = b'L';
+    /// The program was not executed; a shell's status follows.
+    pub const NOT_EXECUTED: u8 = b'X';
+    /// A step failed; a [`super::Failure`] follows.
+    pub const FAILED: u8 = b'F';
+}
+
+impl Program {
+    /// Looks at names only: what exists is found out by executing it, inside.
+    pub fn new(
+        command: &[OsString],
+        environment: &[(OsString, OsString)],
+    ) -> Result<Self, Failure> {
+        let doing = "reading the command";
+        let nul = |_| Failure::new(doing, "it holds a NUL byte");
+        let Some(name) = command.first().filter(|name| !name.is_empty()) else {
+            return Err(Failure::new(doing, "there is none"));
+        };
+        let path = environment
+            .iter()
+            .rev()
+            .find(|(key, _)| key == "PATH")
+            .map_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"), |(_, v)| v);
+        let candidates: Vec<PathBuf> = if name.as_bytes().contains(&b'/') {
+            vec![name.into()]
+        } else {
+            std::env::split_paths(path)
+                .map(|dir| {
+                    // An empty entry means the current directory (POSIX).
+                    let dir = if dir.as_os_str().is_empty() {
+                        Path::new(".")
+                    } else {
+                        &dir
+                    };
+                    dir.join(name)
+                })
+                .collect()
+        };
+        let text = |bytes: &OsStr| CString::new(bytes.as_bytes()).map_err(nul);
+        Ok(Self {
+            candidates: candidates
+                .iter()
+                .map(|path| text(path.as_os_str()))
+                .collect::<Result<_, _>>()?,
+            arguments: command.iter().map(|a| text(a)).collect::<Result<_, _>>()?,
+            environment: environment
+                .iter()
+                .map(|(key, value)| {
+                    let mut pair = key.clone().into_vec();
+                    pair.push(b'=');
+                    pair.extend_from_slice(value.as_bytes());
+                    CString::new(pair).map_err(nul)
+                })
+                .collect::<Result<_, _>>()?,
+            name: shown(Path::new(name)),
+        })
+    }
+
+    /// Becomes the program. Runs in a freshly forked child; returns never.
+    pub fn become_it(self, streams: Streams, confinement: Confinement, mut parent: File) -> ! {
+        if let Err(failure) = prepare(streams, confinement, &mut parent) {
+            let mut message = vec![told::FAILED];
+            message.extend(postcard::to_stdvec(&failure).unwrap_or_default());
+            // The parent sees a child that ended without exec even if this is lost.
+            let _ = parent.write_all(&message);
+            leave(125);
+        }
+        let (status, reason) = self.execute();
+        let _ = parent.write_all(&[told::NOT_EXECUTED, status]);
+        let line = format!("pvisor-tui: {}: {reason}\n", self.name);
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        leave(i32::from(status));
+    }
+
+    /// Tries every candidate; comes back only if none could be executed.
+    fn execute(&self) -> (u8, String) {
+        let mut refused = None;
+        for path in &self.candidates {
+            let Err(errno) = nix::unistd::execve(path, &self.arguments, &self.environment);
+            match errno {
+                Errno::ENOENT | Errno::ENOTDIR => {}
+                // A script without an interpreter line: shells run it themselves.
+                Errno::ENOEXEC => {
+                    let mut arguments = vec![c"sh".to_owned(), path.clone()];
+                    arguments.extend(self.arguments.iter().skip(1).cloned());
+                    let Err(errno) = nix::unistd::execve(c"/bin/sh", &arguments, &self.environment);
+                    return (126, errno.desc().to_owned());
+                }
+                // Another directory of PATH may hold one that can be executed.
+                Errno::EACCES => refused = Some(errno),
+                other => return (126, other.desc().to_owned()),
+            }
+        }
+        match refused {
+            Some(errno) => (126, errno.desc().to_owned()),
+            None => (127, "not found".to_owned()),
+        }
+    }
+}
+
+fn prepare(streams: Streams, confinement: Confinement, parent: &mut File) -> Result<(), Failure> {
+    nix::unistd::setsid().doing("making a session")?;
+    attach(streams).doing("connecting the standard streams")?;
+    reset_signals().doing("resetting signals")?;
+    if confinement == Confinement::Full {
+        new_keyring();
+        drop_capabilities()?;
+        nix::sys::prctl::set_no_new_privs().doing("setting no_new_privs")?;
+        if let Some(version) = landlock::keep_from_outside_sockets() {
+            let _ = parent.write_all(&[told::LANDLOCK, version]);
+        }
+    }
+    close_at_exec();
+    Ok(())
+}
+
+fn attach(streams: Streams) -> Result<(), Errno> {
+    let [input, output, error] = match &streams {
+        Streams::Terminal(terminal) => {
+            pty::take_control(terminal)?;
+            [terminal, terminal, terminal]
+        }
+        Streams::Pipes([input, output, error]) => [input, output, error],
+    }
+    .map(AsFd::as_fd);
+    nix::unistd::dup2_stdin(input)?;
+    nix::unistd::dup2_stdout(output)?;
+    nix::unistd::dup2_stderr(error)
+}
+
+/// Ignored signals stay ignored across exec, and so does the mask.
+fn reset_signals() -> Result<(), Errno> {
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: the default action runs no code of ours. Refused for SIGKILL, SIGSTOP and the
+        // two numbers the C library keeps to itself, which are never ignored.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
+}
+
+/// The caller's session keyring (tickets, disk keys) does not come along.
+fn new_keyring() {
+    const JOIN_SESSION_KEYRING: libc::c_int = 1;
+    // SAFETY: a null name asks for an anonymous keyring; no memory is passed. Kernels without
+    // keyrings answer ENOSYS, and then there is nothing to leave behind.
+    unsafe {
+        libc::syscall(
+            libc::SYS_keyctl,
+            JOIN_SESSION_KEYRING,
+            std::ptr::null::<libc::c_char>(),
+        )
+    };
+}
+
+/// Empties all five capability sets and forbids root to get them back at exec.
+fn drop_capabilities() -> Result<(), Failure> {
+    let locked = libc::SECBIT_NOROOT
+        | libc::SECBIT_NOROOT_LOCKED
+        | libc::SECBIT_NO_SETUID_FIXUP
+        | libc::SECBIT_NO_SETUID_FIXUP_LOCKED
+        | libc::SECBIT_NO_CAP_AMBIENT_RAISE
+        | libc::SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED
+        | libc::SECBIT_KEEP_CAPS_LOCKED;
+    control(libc::PR_SET_SECUREBITS, locked as libc::c_ulong, 0).doing("locking root's rights")?;
+    for capability in 0.. {
+        match control(libc::PR_CAPBSET_DROP, capability, 0) {
+            Ok(()) => {}
+            // Beyond the last one the kernel knows.
+            Err(Errno::EINVAL) if capability > 0 => break,
+            Err(errno) => return Err(errno).doing("emptying the capability bounding set"),
+        }
+    }
+    match control(
+        libc::PR_CAP_AMBIENT,
+        libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong,
+        0,
+    ) {
+        // Kernels before 4.3 have no such set.
+        Ok(()) | Err(Errno::EINVAL) => {}
+        Err(errno) => return Err(errno).doing("emptying the ambient capabilities"),
+    }
+    /// `_LINUX_CAPABILITY_VERSION_3`, this process.
+    const HEADER: [u32; 2] = [0x2008_0522, 0];
+    /// Effective, permitted, inheritable; low and high words.
+    const NOTHING: [[u32; 3]; 2] = [[0; 3]; 2];
+    // SAFETY: both arrays have the layout of capset(2)'s structures for version 3 and live on.
+    Errno::result(unsafe { libc::syscall(libc::SYS_capset, HEADER.as_ptr(), NOTHING.as_ptr()) })
+        .map(drop)
+        .doing("dropping capabilities")
+}
+
+fn control(
+    operation: libc::c_int,
+    second: libc::c_ulong,
+    third: libc::c_ulong,
+) -> Result<(), Errno> {
+    let none: libc::c_ulong = 0;
+    // SAFETY: the operations used here take numbers only.
+    Errno::result(unsafe { libc::prctl(operation, second, third, none, none) }).map(drop)
+}
+
+/// The one use of Landlock so far: sockets of the abstract namespace have no path that a mount
+/// could hide, and belong to the network namespace, which is the host's.
+pub(super) mod landlock {
+    use nix::errno::Errno;
+
+    /// First ABI that can do it (Linux 6.12).
+    const NEEDED: i32 = 6;
+
+    /// The kernel's ABI, 0 without Landlock.
+    pub fn abi() -> i32 {
+        const VERSION: u32 = 1;
+        // SAFETY: with this flag the call takes no structure and only returns a number.
+        let abi = unsafe {
+            libc::syscall(
+                libc::SYS_landlock_create_ruleset,
+                std::ptr::null::<libc::c_void>(),
+                0,
+                VERSION,
+            )
+        };
+        abi.max(0) as i32
+    }
+
+    /// Cuts this process and its descendants off from abstract sockets made outside. The ABI when
+    /// it is in force. Needs `no_new_privs`.
+    pub fn keep_from_outside_sockets() -> Option<u8> {
+        let abi = abi();
+        if abi < NEEDED {
+            return None;
+        }
+        /// `struct landlock_ruleset_attr`: handled file accesses, handled net accesses, scopes.
+        #[repr(C)]
+        struct Rules {
+            files: u64,
+            net: u64,
+            scoped: u64,
+        }
+        const ABSTRACT_UNIX_SOCKET: u64 = 1;
+        let rules = Rules {
+            files: 0,
+            net: 0,
+            scoped: ABSTRACT_UNIX_SOCKET,
+        };
+        // SAFETY: the structure lives through the call and its size is passed along.
+        let fd = Errno::result(unsafe {
+            libc::syscall(
+                libc::SYS_landlock_create_ruleset,
+                &raw const rules,
+                size_of::<Rules>(),
+                0,
+            )
+        })
+        .ok()?;
+        // SAFETY: the descriptor was just returned; it is closed at exec.
+        Errno::result(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, fd, 0) }).ok()?;
+        Some(abi as u8)
+    }
+}

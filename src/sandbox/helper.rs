@@ -1,0 +1,387 @@
+//! The helper: a process in the session's namespaces that makes the view, starts PID 1 and then
+//! reads and restores uppers for the server. Owns that loop. It is forked, never exec'ed (an exec
+//! would cost it the namespace's capabilities), has one thread, and never meets the agent: it is
+//! outside the PID namespace and cannot be traced from inside.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
+use nix::sys::stat::{SFlag, fstat};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::{ForkResult, Pid, fork, pipe2};
+
+use super::agent::{Program, Streams};
+use super::failure::{Doing, Failure};
+use super::spec::Network;
+use super::supervisor::{Reach, Supervisor};
+use super::view::{self, MountedLayer, View};
+use super::wire::{Answer, Prepared, Question, send_fds};
+use super::{Boundary, Mode, SandboxSpec, Stdio, init, namespace, network, overlay};
+use crate::RelPath;
+use crate::layer::{AccessError, Layer, restore, walk};
+use crate::protocol::codec;
+use crate::pty::Pty;
+
+/// What the helper keeps of what it inherits; everything else is closed.
+pub(super) struct Inherited {
+    /// To the server.
+    pub server: UnixStream,
+    /// The supervisor's, see [`Supervisor`].
+    pub reports: File,
+    /// The supervisor's, see [`Supervisor`].
+    pub orders: OwnedFd,
+    /// The command's pipes, unless it gets a terminal.
+    pub pipes: Option<[OwnedFd; 3]>,
+}
+
+/// The life of the helper of a running command. `server` is the parent.
+pub(super) fn run(spec: &SandboxSpec, inherited: Inherited, server: Pid) -> ! {
+    let mut kept = vec![
+        inherited.server.as_fd(),
+        inherited.reports.as_fd(),
+        inherited.orders.as_fd(),
+    ];
+    kept.extend(inherited.pipes.iter().flatten().map(AsFd::as_fd));
+    namespace::close_all_but(&kept);
+    let Inherited {
+        server: mut socket,
+        reports,
+        orders,
+        pipes,
+    } = inherited;
+    let (layers, _lifeline) = match begin(
+        spec,
+        &socket,
+        Supervision {
+            reports,
+            orders,
+            pipes,
+        },
+        server,
+    ) {
+        Ok(started) => started,
+        Err(failure) => {
+            // A server that is gone needs no report.
+            let _ = codec::write(&mut socket, &Prepared::Failed(failure));
+            namespace::leave(125)
+        }
+    };
+    serve(socket, &layers)
+}
+
+/// The life of a helper for layers that are not mounted.
+pub(super) fn run_unmounted(layers: &[Layer], mut socket: UnixStream, server: Pid) -> ! {
+    namespace::close_all_but(&[socket.as_fd()]);
+    let opened = settle(server).and_then(|()| {
+        // Where namespaces are refused, plain access is what there is: entries without
+        // permissions then cannot be read, which the walk reports.
+        let _ = namespace::enter(false);
+        namespace::die_with_parent()?;
+        namespace::check_parent(server);
+        open_layers(layers)
+    });
+    match opened {
+        Ok(layers) => {
+            if codec::write(&mut socket, &Prepared::View(Box::default())).is_err() {
+                namespace::leave(0);
+            }
+            serve(socket, &layers)
+        }
+        Err(failure) => {
+            let _ = codec::write(&mut socket, &Prepared::Failed(failure));
+            namespace::leave(125)
+        }
+    }
+}
+
+fn open_layers(layers: &[Layer]) -> Result<Vec<MountedLayer>, Failure> {
+    layers
+        .iter()
+        .map(|layer| {
+            let upper = layer.upper();
+            std::fs::create_dir_all(&upper).doing_at("making", &upper)?;
+            Ok(MountedLayer {
+                name: layer.name.clone(),
+                lower: overlay::open_dir(&layer.root).ok(),
+                upper: overlay::open_dir(&upper).doing_at("opening", &upper)?,
+                merged: None,
+            })
+        })
+        .collect()
+}
+
+/// A process of its own: tied to the server's life, out of reach of its terminal.
+fn settle(server: Pid) -> Result<(), Failure> {
+    namespace::die_with_parent()?;
+    namespace::check_parent(server);
+    nix::unistd::setsid().doing("making a session")?;
+    namespace::silence().doing("opening /dev/null")?;
+    // Only for people who look at a process list.
+    let _ = prctl::set_name(c"pvisor-helper");
+    quiet_signals().doing("setting signals")
+}
+
+/// Children that end are not waited for.
+fn forget_children(first: Pid) -> Result<(), Errno> {
+    let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+    // SAFETY: ignoring runs no code of ours.
+    unsafe { sigaction(Signal::SIGCHLD, &ignore)? };
+    // Nobody reaps for us what ended before.
+    let _ = waitpid(first, Some(WaitPidFlag::WNOHANG));
+    Ok(())
+}
+
+/// A broken pipe is an error of the call, not the end; the server's handlers do not run here.
+fn quiet_signals() -> Result<(), Errno> {
+    let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+    for signal in [Signal::SIGPIPE, Signal::SIGHUP] {
+        // SAFETY: ignoring runs no code of ours.
+        unsafe { sigaction(signal, &ignore)? };
+    }
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    for signal in [
+        // Must leave the first process in the table until it is watched.
+        Signal::SIGCHLD,
+        Signal::SIGINT,
+        Signal::SIGTERM,
+        Signal::SIGQUIT,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        Signal::SIGWINCH,
+    ] {
+        // SAFETY: the default action runs no code of ours.
+        unsafe { sigaction(signal, &default)? };
+    }
+    nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
+}
+
+struct Supervision {
+    reports: File,
+    orders: OwnedFd,
+    pipes: Option<[OwnedFd; 3]>,
+}
+
+/// Makes the view, starts PID 1 and tells the server. What is returned must live as long as the
+/// helper: the other end of PID 1's lifeline.
+fn begin(
+    spec: &SandboxSpec,
+    socket: &UnixStream,
+    supervision: Supervision,
+    server: Pid,
+) -> Result<(Vec<MountedLayer>, OwnedFd), Failure> {
+    settle(server)?;
+    let program = Program::new(&spec.command, &spec.env)?;
+    namespace::enter(true)?;
+    namespace::die_with_parent()?;
+    namespace::check_parent(server);
+    if spec.network == Network::None {
+        network::isolate()?;
+    }
+    let nesting = namespace::forbid_nesting();
+    let mut view = view::build(spec)?;
+    if let Err(errno) = nesting {
+        view.notes.push(format!(
+            "user namespaces inside are not forbidden ({}); they give no right over this one",
+            errno.desc()
+        ));
+    }
+    // From here on nobody with the same user id can look into this process or trace it.
+    prctl::set_dumpable(false).doing("closing the helper to others")?;
+    namespace::die_with_parent()?;
+
+    let (master, streams) = streams(spec, supervision.pipes)?;
+    let (lifeline, held) = pipe2(OFlag::O_CLOEXEC).doing("making a pipe")?;
+    let supervisor = Supervisor {
+        reach: Reach::Namespace,
+        reports: supervision.reports,
+        orders: supervision.orders,
+        lifeline: Some(lifeline),
+        timeout: spec.timeout,
+    };
+    unshare(CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS)
+        .doing("making pid, ipc and uts namespaces")?;
+    // SAFETY: this process has one thread, so the child may do anything.
+    let first = match unsafe { fork() }.doing("forking")? {
+        ForkResult::Child => {
+            drop((held, master));
+            namespace::close_all_but(&supervised(&supervisor, &streams));
+            init::run(spec, program, streams, supervisor)
+        }
+        ForkResult::Parent { child } => child,
+    };
+    drop((supervisor, streams));
+    let pidfd = pidfd_open(first).doing("watching the first process")?;
+    forget_children(first).doing("ignoring children")?;
+    announce(socket, boundary(spec, &mut view), &pidfd, master.as_ref())
+        .doing("answering the server")?;
+    Ok((view.layers, held))
+}
+
+/// What PID 1 keeps: everything but its supervision and the command's streams is the helper's.
+fn supervised<'a>(
+    supervisor: &'a Supervisor,
+    streams: &'a Streams,
+) -> Vec<std::os::fd::BorrowedFd<'a>> {
+    let mut kept = vec![supervisor.reports.as_fd(), supervisor.orders.as_fd()];
+    kept.extend(supervisor.lifeline.as_ref().map(AsFd::as_fd));
+    match streams {
+        Streams::Terminal(slave) => kept.push(slave.as_fd()),
+        Streams::Pipes(pipes) => kept.extend(pipes.iter().map(AsFd::as_fd)),
+    }
+    kept
+}
+
+/// The command's ends of its streams, and the server's end of a terminal.
+fn streams(
+    spec: &SandboxSpec,
+    pipes: Option<[OwnedFd; 3]>,
+) -> Result<(Option<OwnedFd>, Streams), Failure> {
+    match (spec.stdio, pipes) {
+        (Stdio::Pty(size), _) => {
+            let pty = Pty::open(Path::new("/dev/pts/ptmx"), size).doing("opening a terminal")?;
+            Ok((Some(pty.master), Streams::Terminal(pty.slave)))
+        }
+        (Stdio::Pipes, Some(pipes)) => Ok((None, Streams::Pipes(pipes))),
+        (Stdio::Pipes, None) => Err(Failure::new("connecting pipes", "there are none")),
+    }
+}
+
+fn boundary(spec: &SandboxSpec, view: &mut View) -> Boundary {
+    let isolated = (spec.network == Network::None).then_some("net");
+    let namespaces = ["user", "mnt", "pid", "ipc", "uts"]
+        .into_iter()
+        .chain(isolated);
+    Boundary {
+        mode: Mode::Staged.name().into(),
+        namespaces: namespaces.map(String::from).collect(),
+        layers: std::mem::take(&mut view.reasons),
+        network: spec.network.name().into(),
+        hidden: std::mem::take(&mut view.hidden),
+        writable: std::mem::take(&mut view.writable),
+        notes: std::mem::take(&mut view.notes),
+        ..Boundary::default()
+    }
+}
+
+fn announce(
+    socket: &UnixStream,
+    boundary: Boundary,
+    pidfd: &OwnedFd,
+    master: Option<&OwnedFd>,
+) -> std::io::Result<()> {
+    codec::write(&mut &*socket, &Prepared::View(Box::new(boundary)))?;
+    let mut fds = vec![pidfd.as_fd()];
+    fds.extend(master.map(AsFd::as_fd));
+    send_fds(socket, &fds)?;
+    Ok(())
+}
+
+/// A descriptor that stands for a process and becomes readable when it has ended.
+pub(super) fn pidfd_open(pid: Pid) -> Result<OwnedFd, Errno> {
+    // SAFETY: the call takes numbers only.
+    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
+    // SAFETY: the descriptor was just returned to us; the kernel sets close-on-exec on it.
+    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(fd as i32) })
+}
+
+/// Answers until the server lets go.
+fn serve(mut socket: UnixStream, layers: &[MountedLayer]) -> ! {
+    while let Ok(Some(question)) = codec::read::<Question>(&mut socket) {
+        let mut opened = None;
+        let answer = answer(layers, question, &mut opened).unwrap_or_else(Answer::Refused);
+        let sent = codec::write(&mut socket, &answer).is_ok();
+        let passed = opened.is_none_or(|fd| send_fds(&socket, &[fd.as_fd()]).is_ok());
+        if !(sent && passed) {
+            break;
+        }
+    }
+    namespace::leave(0)
+}
+
+fn answer(
+    layers: &[MountedLayer],
+    question: Question,
+    opened: &mut Option<OwnedFd>,
+) -> Result<Answer, AccessError> {
+    let named = |name: &str| {
+        layers
+            .iter()
+            .find(|layer| layer.name == name)
+            .ok_or_else(|| AccessError::NoLayer(name.to_owned()))
+    };
+    Ok(match question {
+        Question::Walk(layer) => Answer::Entries(walk::walk_upper(named(&layer)?.upper.as_fd())?),
+        Question::Open(layer, path) => {
+            let fd = open_regular(&named(&layer)?.upper, &path)
+                .map_err(|errno| refused("reading", &path, errno))?;
+            *opened = Some(fd);
+            Answer::Opened
+        }
+        Question::Restore(layer, path) => {
+            let layer = named(&layer)?;
+            let lower = layer
+                .lower
+                .as_ref()
+                .ok_or_else(|| refused("restoring", &path, Errno::ENOENT))?;
+            match &layer.merged {
+                Some(merged) => restore::restore_live(lower.as_fd(), merged.as_fd(), &path)?,
+                None => restore::restore_unmounted(lower.as_fd(), layer.upper.as_fd(), &path)?,
+            }
+            Answer::Done
+        }
+        Question::Sync(layer) => {
+            nix::unistd::syncfs(&named(&layer)?.upper)
+                .map_err(|errno| refused("syncing", &RelPath::root(), errno))?;
+            Answer::Done
+        }
+    })
+}
+
+fn refused(doing: &str, path: &RelPath, errno: Errno) -> AccessError {
+    AccessError::Io {
+        doing: doing.to_owned(),
+        path: path.as_path().to_owned(),
+        message: errno.desc().to_owned(),
+        errno: errno as i32,
+    }
+}
+
+/// Opens a regular file below `root` for reading. The path may be longer than one system call
+/// takes, so it is walked in pieces.
+fn open_regular(root: &OwnedFd, path: &RelPath) -> Result<OwnedFd, Errno> {
+    /// Well below `PATH_MAX`.
+    const PIECE: usize = 3000;
+    let resolve = ResolveFlag::RESOLVE_BENEATH
+        | ResolveFlag::RESOLVE_NO_SYMLINKS
+        | ResolveFlag::RESOLVE_NO_MAGICLINKS
+        | ResolveFlag::RESOLVE_NO_XDEV;
+    let mut dir: Option<OwnedFd> = None;
+    let mut rest = path.as_bytes();
+    while rest.len() > PIECE {
+        let cut = rest[..PIECE].iter().rposition(|byte| *byte == b'/');
+        let cut = cut.ok_or(Errno::ENAMETOOLONG)?;
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+            .resolve(resolve);
+        dir = Some(openat2(dir.as_ref().unwrap_or(root), &rest[..cut], how)?);
+        rest = &rest[cut + 1..];
+    }
+    let how = OpenHow::new()
+        // Not blocked by a fifo that somebody puts there meanwhile.
+        .flags(OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC)
+        .resolve(resolve);
+    let fd = openat2(dir.as_ref().unwrap_or(root), rest, how)?;
+    let kind = SFlag::from_bits_truncate(fstat(&fd)?.st_mode) & SFlag::S_IFMT;
+    if kind == SFlag::S_IFREG {
+        Ok(fd)
+    } else {
+        Err(Errno::EINVAL)
+    }
+}

@@ -1,0 +1,436 @@
+//! What the agent sees of the machine. Owns the table of mounts: its order, its sources and where
+//! each goes. Runs in the session's own user and mount namespace, before anything of the agent
+//! exists.
+//!
+//! Everything that comes from the host is opened or cloned first; then the host's tree, read-only,
+//! becomes the root; then the places are put on it, outermost first; then the masks.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2, readlink};
+use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstat, mkdirat};
+use nix::unistd::symlinkat;
+
+use super::boundary::LayerBoundary;
+use super::devices::{Devices, tmpfs};
+use super::failure::{Doing, Failure, shown};
+use super::mount_api::{READ_ONLY, TAME, attach, clone_mount, here, pivot_into, restrict};
+use super::spec::{MountAccess, MountSpec};
+use super::{SandboxSpec, hidden, overlay, submounts};
+use crate::layer::{Driver, HOME, Layer};
+
+/// The finished view.
+#[derive(Default)]
+pub(super) struct View {
+    /// The layers, for whoever reads and restores their uppers.
+    pub layers: Vec<MountedLayer>,
+    /// For the boundary.
+    pub reasons: Vec<LayerBoundary>,
+    /// Masked places.
+    pub hidden: Vec<String>,
+    /// Places written directly.
+    pub writable: Vec<String>,
+    /// What could not be had.
+    pub notes: Vec<String>,
+}
+
+/// The directories of one layer, held open from before the view was made.
+pub(super) struct MountedLayer {
+    /// Its name.
+    pub name: String,
+    /// The host's side; `None` when it could not be opened.
+    pub lower: Option<OwnedFd>,
+    /// The agent's changes.
+    pub upper: OwnedFd,
+    /// What the agent sees; `None` when the layer is not mounted.
+    pub merged: Option<OwnedFd>,
+}
+
+/// Whether directories may be made inside a place to hold further mounts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    /// The session's own: nobody else sees them.
+    Ours,
+    /// The host's or staged: they would be changes.
+    Foreign,
+}
+
+/// One mount and where it goes.
+struct Place {
+    target: PathBuf,
+    mount: OwnedFd,
+    inside: Inside,
+}
+
+/// Builds the view and makes it the root of this mount namespace.
+pub(super) fn build(spec: &SandboxSpec) -> Result<View, Failure> {
+    let mut view = View::default();
+    let masks = wanted_masks(spec);
+    refuse_hidden_layers(spec, &masks)?;
+
+    let devices = Devices::collect()?;
+    let mut places = private_places(&spec.private)?;
+    runtime_places(&mut places)?;
+    let mut overlays = Vec::new();
+    for layer in &spec.layers {
+        stage(layer, &mut view, &mut places, &mut overlays)?;
+    }
+    for mount in &spec.mounts {
+        bind(mount, spec, &mut view, &mut places)?;
+    }
+
+    let root = clone_mount(here(), Path::new("/"), true).doing("copying the mount table")?;
+    restrict(root.as_fd(), READ_ONLY | TAME, true, true).doing("making / read-only")?;
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let slash = open("/", flags, Mode::empty()).doing("opening /")?;
+    attach(root.as_fd(), slash.as_fd()).doing("placing the new root")?;
+    pivot_into(&root).doing("changing the root")?;
+
+    // Seen through the new root, read-only, and only as long as nothing lies on top of it.
+    let store = open(&spec.private, flags, Mode::empty()).doing_at("opening", &spec.private)?;
+    devices.place()?;
+    // Outermost first, so that a place inside another one lies on top of it.
+    places.sort_by_key(|place| place.target.components().count());
+    for index in 0..places.len() {
+        let (earlier, rest) = places.split_at(index);
+        put(&rest[0], earlier)?;
+    }
+    for path in masks {
+        if mask(&path, &store)? {
+            view.hidden.push(shown(&path));
+        }
+    }
+    for (name, overlay) in overlays {
+        let merged = overlay::merged(&overlay.mount).doing("opening a merged view")?;
+        view.layers.push(MountedLayer {
+            name,
+            lower: Some(overlay.lower),
+            upper: overlay.upper,
+            merged: Some(merged),
+        });
+    }
+    Ok(view)
+}
+
+/// Every path to mask that exists on the host.
+fn wanted_masks(spec: &SandboxSpec) -> Vec<PathBuf> {
+    let mut given_back = spec.unhide.clone();
+    for mount in &spec.mounts {
+        if mount.access != MountAccess::Hide {
+            given_back.push(mount.target.clone());
+        }
+    }
+    let mut masks = hidden::existing(&spec.home, &given_back);
+    let asked = spec
+        .mounts
+        .iter()
+        .filter(|mount| mount.access == MountAccess::Hide)
+        .map(|mount| &mount.target);
+    masks.extend(spec.hide.iter().chain(asked).cloned());
+    // The stage itself, wherever it lies: reading an upper through a lower is undefined.
+    masks.extend(spec.layers.iter().map(|layer| layer.dir.clone()));
+    masks.push(spec.private.clone());
+    masks.sort();
+    // Sorted, a directory stands right before what lies in it.
+    masks.dedup_by(|inner, outer| inner.starts_with(outer));
+    masks
+}
+
+/// A layer inside a hidden place would be hidden with it.
+fn refuse_hidden_layers(spec: &SandboxSpec, masks: &[PathBuf]) -> Result<(), Failure> {
+    for path in masks {
+        let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+        if let Some(layer) = spec.layers.iter().find(|l| l.root.starts_with(&real)) {
+            return Err(Failure::new(
+                format!("staging {}", shown(&layer.root)),
+                format!("it lies in {}, which is hidden from agents", shown(path)),
+            )
+            .hint(format!(
+                "choose another directory; if {} is your own, give it back with `--mount {}:read`",
+                shown(path),
+                shown(path)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// `/tmp` and `/var/tmp`, on disk in the session's directory, and the two masks' sources.
+fn private_places(private: &Path) -> Result<Vec<Place>, Failure> {
+    let mut places = Vec::new();
+    for (target, name) in [("/tmp", "tmp"), ("/var/tmp", "var-tmp")] {
+        let dir = private.join(name);
+        make_dir(&dir, 0o1777).doing_at("making", &dir)?;
+        let Ok(target) = std::fs::canonicalize(target) else {
+            continue;
+        };
+        places.push(place_of(&dir, target, TAME, Inside::Ours)?);
+    }
+    let (dir, file) = (private.join(MASK_DIR), private.join(MASK_FILE));
+    make_dir(&dir, 0).doing_at("making", &dir)?;
+    let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    open(&file, flags, Mode::empty()).doing_at("making", &file)?;
+    Ok(places)
+}
+
+/// An empty directory and an empty file without any permission, in the session's directory.
+const MASK_DIR: &str = "hidden-dir";
+const MASK_FILE: &str = "hidden-file";
+
+fn make_dir(path: &Path, mode: u32) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(path)?;
+    // Not left to the umask.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+}
+
+/// A bind of a host path with everything below it.
+fn place_of(
+    source: &Path,
+    target: PathBuf,
+    attributes: u64,
+    inside: Inside,
+) -> Result<Place, Failure> {
+    let mount = clone_mount(here(), source, true).doing_at("binding", source)?;
+    restrict(mount.as_fd(), attributes, true, true).doing_at("restricting", source)?;
+    Ok(Place {
+        target,
+        mount,
+        inside,
+    })
+}
+
+/// `/run` anew, with what name resolution needs of it.
+fn runtime_places(places: &mut Vec<Place>) -> Result<(), Failure> {
+    let Ok(run) = std::fs::canonicalize("/run") else {
+        return Ok(());
+    };
+    let mount = tmpfs("0755").doing("mounting a tmpfs for /run")?;
+    fill_runtime(&mount, &run).doing("filling /run")?;
+    if let Ok(real) = std::fs::canonicalize("/etc/resolv.conf")
+        && real.starts_with(&run)
+    {
+        // systemd-resolved answers on a socket beside its file; of others the file is enough.
+        let resolved = run.join("systemd/resolve");
+        let source = if real.starts_with(&resolved) {
+            resolved
+        } else {
+            real
+        };
+        let attributes = READ_ONLY | TAME;
+        places.push(place_of(
+            &source,
+            source.clone(),
+            attributes,
+            Inside::Foreign,
+        )?);
+    }
+    places.push(Place {
+        target: run,
+        mount,
+        inside: Inside::Ours,
+    });
+    Ok(())
+}
+
+/// What programs expect to find in `/run`: their user's directory, a place for locks, and the
+/// links through which some distributions reach all their programs.
+fn fill_runtime(run: &OwnedFd, host: &Path) -> Result<(), Errno> {
+    let user = format!("user/{}", nix::unistd::geteuid());
+    for (name, mode) in [("user", 0o755), (user.as_str(), 0o700), ("lock", 0o1777)] {
+        let mode = Mode::from_bits_truncate(mode);
+        mkdirat(run, name, mode)?;
+        // Not left to the umask.
+        fchmodat(run, name, mode, FchmodatFlags::FollowSymlink)?;
+    }
+    for name in ["current-system", "booted-system", "opengl-driver"] {
+        if let Ok(target) = readlink(&host.join(name)) {
+            symlinkat(target.as_os_str(), run, name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Mounts a layer's overlay, or says why it has to do without.
+fn stage(
+    layer: &Layer,
+    view: &mut View,
+    places: &mut Vec<Place>,
+    overlays: &mut Vec<(String, overlay::Overlay)>,
+) -> Result<(), Failure> {
+    let doing = || format!("staging {}", shown(&layer.root));
+    if layer.root.parent().is_none() {
+        return Err(Failure::new(doing(), "the whole machine cannot be staged"));
+    }
+    if layer.driver != Driver::Overlayfs {
+        let cause = format!("the driver {} is not built in", layer.driver.name());
+        return Err(Failure::new(doing(), cause));
+    }
+    let below = submounts::below(&layer.root).doing("reading /proc/self/mountinfo")?;
+    if let Some(first) = below.first() {
+        if layer.name != HOME {
+            let cause = format!(
+                "{} is a mount of its own, and a mount inside a staged directory cannot be staged",
+                shown(first)
+            );
+            return Err(Failure::new(doing(), cause).hint(format!(
+                "unmount {}, or choose a workspace that does not contain it",
+                shown(first)
+            )));
+        }
+        let reason = format!("{} is mounted inside it", shown(first));
+        view.notes.push(format!(
+            "the home directory is read-only: {reason}, which the kernel cannot stage"
+        ));
+        view.reasons.push(LayerBoundary {
+            name: layer.name.clone(),
+            driver: "read-only".into(),
+            reason,
+        });
+        std::fs::create_dir_all(layer.upper()).doing_at("making", &layer.upper())?;
+        view.layers.push(MountedLayer {
+            name: layer.name.clone(),
+            lower: overlay::open_dir(&layer.root).ok(),
+            upper: overlay::open_dir(&layer.upper()).doing_at("opening", &layer.upper())?,
+            merged: None,
+        });
+        return Ok(());
+    }
+    let mounted = overlay::mount(layer)?;
+    let mount = mounted.mount.try_clone().doing("keeping an overlay")?;
+    places.push(Place {
+        target: layer.root.clone(),
+        mount,
+        inside: Inside::Foreign,
+    });
+    view.reasons.push(LayerBoundary {
+        name: layer.name.clone(),
+        driver: layer.driver.name().into(),
+        reason: "the kernel can merge it, which is the fastest way".into(),
+    });
+    overlays.push((layer.name.clone(), mounted));
+    Ok(())
+}
+
+/// One mount asked for by the person.
+fn bind(
+    mount: &MountSpec,
+    spec: &SandboxSpec,
+    view: &mut View,
+    places: &mut Vec<Place>,
+) -> Result<(), Failure> {
+    let target = mount.target.clone();
+    if target.parent().is_none() && mount.access != MountAccess::Hide {
+        return Err(Failure::new(
+            "mounting /",
+            "the whole machine cannot be given at once",
+        ));
+    }
+    let place = match mount.access {
+        // Layers stand in the specification by themselves, masks come last.
+        MountAccess::Stage | MountAccess::Hide => return Ok(()),
+        MountAccess::Read => place_of(&mount.source, target, READ_ONLY | TAME, Inside::Foreign)?,
+        MountAccess::Write => {
+            view.writable.push(shown(&mount.target));
+            place_of(&mount.source, target, TAME, Inside::Foreign)?
+        }
+        MountAccess::Private => {
+            // Named by what it stands for: the same place again when the session goes on.
+            let name = blake3::hash(target.as_os_str().as_encoded_bytes()).to_hex();
+            let dir = spec.private.join("mounts").join(&name.as_str()[..16]);
+            make_dir(&dir, 0o755).doing_at("making", &dir)?;
+            place_of(&dir, target, TAME, Inside::Ours)?
+        }
+    };
+    places.push(place);
+    Ok(())
+}
+
+/// Attaches a place, making its mount point where that is nobody's change.
+fn put(place: &Place, earlier: &[Place]) -> Result<(), Failure> {
+    let target = match resolve(&place.target) {
+        Err(Errno::ENOENT) => {
+            let around = earlier
+                .iter()
+                .rev()
+                .find(|e| place.target.starts_with(&e.target) && e.target != place.target);
+            let Some(around) = around.filter(|e| e.inside == Inside::Ours) else {
+                return Err(Failure::new(
+                    format!("mounting {}", shown(&place.target)),
+                    "there is nothing of this name to mount it on",
+                )
+                .hint("a mount needs an existing directory or file of the same name on the host"));
+            };
+            make_mount_point(place, around).doing_at("making a mount point at", &place.target)?;
+            resolve(&place.target)
+        }
+        other => other,
+    };
+    let target = target.doing_at("opening", &place.target)?;
+    attach(place.mount.as_fd(), target.as_fd()).doing_at("mounting", &place.target)
+}
+
+/// The place a canonical path names in the view. A link on the way would lead elsewhere than the
+/// person meant.
+fn resolve(path: &Path) -> Result<OwnedFd, Errno> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW)
+        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+    openat2(here(), path, how)
+}
+
+/// Makes the missing directories of a target below `around`, and a file at its end for a file.
+fn make_mount_point(place: &Place, around: &Place) -> Result<(), Errno> {
+    let tail = place.target.strip_prefix(&around.target);
+    let names: Vec<_> = tail
+        .into_iter()
+        .flat_map(Path::components)
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name),
+            _ => None,
+        })
+        .collect();
+    let is_dir = is_directory(&place.mount)?;
+    let mut dir = resolve(&around.target)?;
+    for (index, name) in names.iter().enumerate() {
+        if index + 1 == names.len() && !is_dir {
+            let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            nix::fcntl::openat(&dir, *name, flags, Mode::from_bits_truncate(0o644))?;
+            return Ok(());
+        }
+        match mkdirat(&dir, *name, Mode::from_bits_truncate(0o755)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+        dir = openat2(&dir, *name, how)?;
+    }
+    Ok(())
+}
+
+fn is_directory(fd: &OwnedFd) -> Result<bool, Errno> {
+    Ok(SFlag::from_bits_truncate(fstat(fd)?.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR)
+}
+
+/// Puts an empty, unreadable thing over `path` and over whatever it links to. `false` when the
+/// view has no such path.
+fn mask(path: &Path, store: &OwnedFd) -> Result<bool, Failure> {
+    let target = match open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()) {
+        Ok(target) => target,
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(false),
+        Err(errno) => return Err(errno).doing_at("hiding", path),
+    };
+    let name = if is_directory(&target).doing_at("hiding", path)? {
+        MASK_DIR
+    } else {
+        MASK_FILE
+    };
+    let mount = clone_mount(store.as_fd(), Path::new(name), false).doing_at("hiding", path)?;
+    attach(mount.as_fd(), target.as_fd()).doing_at("hiding", path)?;
+    Ok(true)
+}

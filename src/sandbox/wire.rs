@@ -1,0 +1,105 @@
+//! What server, helper and the namespace's first process say to each other while a command is
+//! started and run. Owns the messages and how descriptors travel with them.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use serde::{Deserialize, Serialize};
+
+use super::failure::Failure;
+use super::{Boundary, ExitStatus};
+use crate::RelPath;
+use crate::layer::{AccessError, UpperEntry};
+
+/// First message of the helper: the view stands, or it does not. The first process' pidfd and, if
+/// there is a terminal, its master follow.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Prepared {
+    /// What is in force so far.
+    View(Box<Boundary>),
+    /// Nothing runs.
+    Failed(Failure),
+}
+
+/// Messages of the process that supervises the command.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Report {
+    /// The command was executed, or the reason why not was told to its standard error.
+    Started(Hardening),
+    /// Nothing runs.
+    Failed(Failure),
+    /// The command has ended.
+    Ended(ExitStatus),
+}
+
+/// What was put in force after the view was made.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Hardening {
+    /// See [`Boundary::proc`].
+    pub proc: String,
+    /// See [`Boundary::no_capabilities`].
+    pub no_capabilities: bool,
+    /// See [`Boundary::landlock`].
+    pub landlock: Option<u32>,
+    /// See [`Boundary::notes`].
+    pub notes: Vec<String>,
+}
+
+/// What the helper is asked; answered by a [`Answer`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Question {
+    Walk(String),
+    Open(String, RelPath),
+    Restore(String, RelPath),
+    Sync(String),
+}
+
+/// The helper's answer. A descriptor follows [`Answer::Opened`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Entries(Vec<UpperEntry>),
+    Opened,
+    Done,
+    Refused(AccessError),
+}
+
+/// Sends descriptors, at least one, along with one byte.
+pub(super) fn send_fds(socket: &UnixStream, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let raw: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+    sendmsg::<()>(
+        socket.as_raw_fd(),
+        &[IoSlice::new(&[0])],
+        &[ControlMessage::ScmRights(&raw)],
+        MsgFlags::MSG_NOSIGNAL,
+        None,
+    )
+    .map(drop)
+}
+
+/// Receives what [`send_fds`] sent, at most four.
+pub(super) fn receive_fds(socket: &UnixStream) -> Result<Vec<OwnedFd>, Errno> {
+    let mut byte = [0];
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    let mut space = nix::cmsg_space!([std::os::fd::RawFd; 4]);
+    let message = recvmsg::<()>(
+        socket.as_raw_fd(),
+        &mut parts,
+        Some(&mut space),
+        MsgFlags::MSG_CMSG_CLOEXEC,
+    )?;
+    let mut fds = Vec::new();
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(raw) = control {
+            // SAFETY: the kernel installed these descriptors for this message; nobody else owns
+            // them.
+            fds.extend(
+                raw.into_iter()
+                    .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
+            );
+        }
+    }
+    Ok(fds)
+}

@@ -1,0 +1,425 @@
+//! The session itself: receives events, agrees on updates, hands work to the worker. Owns the
+//! agreed state, the journal, the records and the clients; runs on one thread and never blocks on
+//! anything but its mailbox.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+
+use super::agent::Agent;
+use super::event::{ClientId, Event};
+use super::journal::Journal;
+use super::outbox::Outbox;
+use super::state::{RunState, SessionState, Update};
+use super::store::{SessionRecord, Store};
+use super::worker::{Job, JobDone, ReplyTo, Scanned, Then};
+use crate::LayerPath;
+use crate::change::Change;
+use crate::layer::Timestamp;
+use crate::protocol::{Failure, Hello, Reply, Role, ServerMessage, Stream, Welcome};
+use crate::sandbox::ExitStatus;
+use crate::sandbox::spec::TerminalSize;
+use crate::watch::{Hint, Watch};
+
+/// How long a command has to end after it was asked to.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Size of an agent's terminal when nobody has told another.
+pub(super) const DEFAULT_SIZE: TerminalSize = TerminalSize { rows: 24, cols: 80 };
+
+pub(super) struct Connected {
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) role: Role,
+    pub(super) user: String,
+    wants_output: bool,
+    owns_command: bool,
+}
+
+/// One session in a server. See the module.
+pub struct Session {
+    pub(super) state: SessionState,
+    pub(super) store: Store,
+    pub(super) journal: Journal,
+    pub(super) clients: BTreeMap<ClientId, Connected>,
+    pub(super) jobs: Option<Sender<Job>>,
+    pub(super) agent: Option<Agent>,
+    pub(super) watch: Option<Watch>,
+    /// A scan is queued or running; another hint only marks it stale.
+    scanning: bool,
+    stale: bool,
+    exit: Option<ExitStatus>,
+    ending: bool,
+}
+
+impl Session {
+    /// A session over what the journal told. `jobs` is `None` when nothing is staged.
+    pub fn new(
+        state: SessionState,
+        store: Store,
+        journal: Journal,
+        jobs: Option<Sender<Job>>,
+        agent: Option<Agent>,
+        watch: Option<Watch>,
+    ) -> Self {
+        Self {
+            state,
+            store,
+            journal,
+            clients: BTreeMap::new(),
+            jobs,
+            agent,
+            watch,
+            scanning: false,
+            stale: false,
+            exit: None,
+            ending: false,
+        }
+    }
+
+    /// Whether the server may end: nobody is there and no command runs.
+    pub fn is_idle(&self) -> bool {
+        self.clients.is_empty() && self.agent.is_none() && !self.scanning
+    }
+
+    /// Whether the server was told to end.
+    pub fn is_ending(&self) -> bool {
+        self.ending && self.agent.is_none()
+    }
+
+    /// Carries one event out.
+    pub fn handle(&mut self, event: Event) {
+        match event {
+            Event::Joined {
+                client,
+                user,
+                hello,
+                outbox,
+            } => {
+                self.joined(client, user, &hello, outbox);
+            }
+            Event::Left(client) => self.left(client),
+            Event::CaughtUp(client) => self.caught_up(client),
+            Event::Requested {
+                client,
+                id,
+                request,
+            } => self.requested(client, id, request),
+            Event::OutputRead(stream, bytes) => self.output(stream, bytes),
+            Event::OutputEnded => {
+                if let Some(agent) = &mut self.agent {
+                    agent.stream_ended();
+                }
+                self.conclude_when_quiet();
+            }
+            Event::Exited(status) => {
+                self.exit = Some(status);
+                if let Some(agent) = &mut self.agent {
+                    agent.exited();
+                }
+                self.conclude_when_quiet();
+            }
+            Event::Hinted(hint) => self.hinted(hint),
+            Event::Done(done) => self.done(*done),
+            Event::Terminated => self.terminated(),
+        }
+        if let Err(error) = self.journal.flush() {
+            tracing::error!(%error, "writing the journal");
+        }
+    }
+
+    /// Agrees on an update: the one place where state, journal and clients learn of it.
+    pub(super) fn agree(&mut self, update: Update) {
+        self.state.apply(&update);
+        let journalled = !matches!(update, Update::Joined(_) | Update::Left(_));
+        if journalled && let Err(error) = self.journal.append(&update) {
+            tracing::error!(%error, "appending to the journal");
+        }
+        for client in self.clients.values() {
+            client.outbox.push(ServerMessage::Update(update.clone()));
+        }
+    }
+
+    pub(super) fn notice(&mut self, text: String) {
+        tracing::warn!("{text}");
+        self.agree(Update::Noticed(text));
+    }
+
+    pub(super) fn reply(&self, to: ReplyTo, result: Result<Reply, Failure>) {
+        if let Some((client, id)) = to
+            && let Some(client) = self.clients.get(&client)
+        {
+            client.outbox.push(ServerMessage::Reply(id, result));
+        }
+    }
+
+    /// Writes `session.json`.
+    pub(super) fn record(&self) {
+        let Some(info) = &self.state.info else { return };
+        let record = SessionRecord {
+            info: (**info).clone(),
+            state: self.state.run.unwrap_or(RunState::Exited),
+            exit: self.state.exit,
+            ended: self.state.ended,
+            boundary: self.state.boundary.clone(),
+            commits: self
+                .state
+                .commits
+                .iter()
+                .filter(|c| c.undoes.is_none())
+                .count() as u32,
+        };
+        if let Err(error) = self.store.save(&record) {
+            tracing::error!(%error, "writing session.json");
+        }
+    }
+
+    pub(super) fn push_job(&mut self, job: Job) {
+        if let Some(jobs) = &self.jobs {
+            let _ = jobs.send(job);
+        }
+    }
+
+    pub(super) fn scan(&mut self, then: Then) {
+        self.scanning = true;
+        self.stale = false;
+        if self.jobs.is_some() {
+            self.push_job(Job::Scan(then));
+        } else {
+            self.done(JobDone::Scanned(Ok(Vec::new()), then));
+        }
+    }
+
+    fn joined(&mut self, client: ClientId, user: String, hello: &Hello, outbox: Arc<Outbox>) {
+        if let (Some(agent), Some(size), Role::Driver) = (&mut self.agent, hello.size, hello.role) {
+            agent.resize(size);
+        }
+        let (size, screen) = match &self.agent {
+            Some(agent) if hello.output => (agent.size(), agent.screen()),
+            Some(agent) => (agent.size(), Vec::new()),
+            None => (hello.size.unwrap_or(DEFAULT_SIZE), Vec::new()),
+        };
+        outbox.push(ServerMessage::Welcome(Box::new(Welcome {
+            state: self.state.clone(),
+            screen,
+            size,
+            role: hello.role,
+        })));
+        let connected = Connected {
+            outbox,
+            role: hello.role,
+            user: user.clone(),
+            wants_output: hello.output,
+            owns_command: hello.owns_command,
+        };
+        self.clients.insert(client, connected);
+        self.agree(Update::Joined(super::state::Person {
+            client,
+            user,
+            role: hello.role,
+        }));
+        // Nobody's bytes are lost: the agent is heard from the first listener on.
+        if let Some(agent) = &mut self.agent {
+            agent.listen();
+        }
+    }
+
+    fn left(&mut self, client: ClientId) {
+        let Some(gone) = self.clients.remove(&client) else {
+            return;
+        };
+        gone.outbox.abandon();
+        self.agree(Update::Left(client));
+        if gone.owns_command
+            && let Some(agent) = &self.agent
+        {
+            agent.stop(GRACE);
+        }
+    }
+
+    fn caught_up(&mut self, client: ClientId) {
+        let Some(client) = self.clients.get(&client) else {
+            return;
+        };
+        client
+            .outbox
+            .push(ServerMessage::Snapshot(Box::new(self.state.clone())));
+        if let Some(agent) = &self.agent
+            && client.wants_output
+        {
+            let mut paint = b"\x1bc".to_vec();
+            paint.extend(agent.screen());
+            client
+                .outbox
+                .push(ServerMessage::Output(Stream::Out, paint));
+        }
+    }
+
+    fn output(&mut self, stream: Stream, bytes: Vec<u8>) {
+        let Some(agent) = &mut self.agent else { return };
+        agent.wrote(stream, &bytes);
+        for client in self.clients.values().filter(|c| c.wants_output) {
+            client
+                .outbox
+                .push(ServerMessage::Output(stream, bytes.clone()));
+        }
+    }
+
+    pub(super) fn resize(&mut self, size: TerminalSize) {
+        let Some(agent) = &mut self.agent else { return };
+        if agent.resize(size) {
+            for client in self.clients.values().filter(|c| c.wants_output) {
+                client.outbox.push(ServerMessage::Resized(size));
+            }
+        }
+    }
+
+    /// The command's end is told once its process is gone and its streams have run dry.
+    fn conclude_when_quiet(&mut self) {
+        let quiet = self.agent.as_ref().is_some_and(Agent::is_quiet);
+        if quiet && let Some(status) = self.exit.take() {
+            self.scan(Then::Conclude(status));
+        }
+    }
+
+    fn conclude(&mut self, status: ExitStatus) {
+        if let Some(agent) = self.agent.take() {
+            agent.finish();
+        }
+        self.agree(Update::Exited {
+            status,
+            at: Timestamp::now(),
+        });
+        self.record();
+        self.push_job(Job::Sync);
+    }
+
+    fn hinted(&mut self, _hint: Hint) {
+        if self.scanning {
+            self.stale = true;
+        } else {
+            self.scan(Then::Rest);
+        }
+    }
+
+    fn done(&mut self, done: JobDone) {
+        match done {
+            JobDone::Scanned(scanned, then) => {
+                self.scanning = false;
+                let failed = self.take_changes(scanned);
+                self.proceed(then, failed);
+                if self.stale && !self.scanning {
+                    self.scan(Then::Rest);
+                }
+            }
+            JobDone::Reverted {
+                paths,
+                error,
+                scanned,
+                reply_to,
+            } => {
+                self.take_changes(scanned);
+                if !paths.is_empty() {
+                    let by = self.user_of(reply_to);
+                    self.agree(Update::Reverted {
+                        paths: paths.clone(),
+                        by,
+                    });
+                }
+                let result = error.map_or(Ok(Reply::Concerned(paths)), |e| Err(Failure::Access(e)));
+                self.reply(reply_to, result);
+            }
+            JobDone::Committed {
+                outcome,
+                undoes,
+                scanned,
+                reply_to,
+            } => {
+                // First the commit, then what it left: rejections are carried over by the reducer.
+                self.committed(&outcome, undoes, reply_to);
+                self.take_changes(scanned);
+                self.record();
+                self.reply(reply_to, Ok(Reply::Outcome(outcome)));
+            }
+            JobDone::Replied(reply_to, result) => self.reply(reply_to, result),
+            JobDone::Discarded(reply_to) => {
+                self.watch = None;
+                self.jobs = None;
+                self.agree(Update::Discarded);
+                self.record();
+                self.reply(reply_to, Ok(Reply::Done));
+                self.ending = true;
+            }
+        }
+    }
+
+    fn proceed(&mut self, then: Then, failed: Option<Failure>) {
+        match (then, failed) {
+            (Then::Rest, _) => {}
+            (Then::Conclude(status), _) => self.conclude(status),
+            (Then::Answer(to), failed) => self.reply(to, failed.map_or(Ok(Reply::Done), Err)),
+            (Then::Resume(client, id, _), Some(failure)) => {
+                self.reply(Some((client, id)), Err(failure));
+            }
+            (Then::Resume(client, id, request), None) => self.carry_out(client, id, request),
+        }
+    }
+
+    /// Agrees on the difference between the scan and the known change set.
+    fn take_changes(&mut self, scanned: Scanned) -> Option<Failure> {
+        let scanned = match scanned {
+            Ok(changes) => changes,
+            Err(error) => {
+                self.notice(format!("The changes could not be read: {error}."));
+                return Some(Failure::Other(error));
+            }
+        };
+        let mut gone: std::collections::BTreeSet<LayerPath> =
+            self.state.changes.keys().cloned().collect();
+        let mut changed: Vec<Change> = Vec::new();
+        for change in scanned {
+            gone.remove(&change.key);
+            if self.state.changes.get(&change.key) != Some(&change) {
+                changed.push(change);
+            }
+        }
+        if !changed.is_empty() || !gone.is_empty() {
+            self.agree(Update::ChangesMoved {
+                changed,
+                gone: gone.into_iter().collect(),
+            });
+        }
+        if let Some(watch) = &self.watch {
+            watch.set_host_directories(self.host_directories());
+        }
+        None
+    }
+
+    fn terminated(&mut self) {
+        self.ending = true;
+        if let Some(agent) = &self.agent {
+            agent.stop(GRACE);
+        }
+    }
+
+    pub(super) fn stop_command(&mut self) -> Result<Reply, Failure> {
+        match &self.agent {
+            Some(agent) => {
+                agent.stop(GRACE);
+                Ok(Reply::Done)
+            }
+            None => Err(Failure::NotRunning),
+        }
+    }
+
+    pub(super) fn user_of(&self, to: ReplyTo) -> String {
+        to.and_then(|(client, _)| self.clients.get(&client))
+            .map_or_else(String::new, |c| c.user.clone())
+    }
+
+    /// Ends the server after the reply has left.
+    pub(super) fn retire(&mut self) {
+        self.ending = true;
+    }
+}

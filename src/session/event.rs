@@ -1,0 +1,53 @@
+//! What may happen to a session. Owns the mailbox's message type; every source (clients, agent,
+//! watch, worker) speaks it, and only the session thread receives it.
+
+use std::sync::Arc;
+
+use super::outbox::Outbox;
+use super::worker::JobDone;
+use crate::protocol::{Hello, Request, Stream};
+use crate::sandbox::ExitStatus;
+use crate::watch::Hint;
+
+/// Number of a connection, unique within a server's life.
+pub type ClientId = u64;
+
+/// Something happened.
+pub enum Event {
+    /// A client has greeted.
+    Joined {
+        /// Its number.
+        client: ClientId,
+        /// User name by its peer credentials.
+        user: String,
+        /// What it asked for.
+        hello: Hello,
+        /// Where its messages go.
+        outbox: Arc<Outbox>,
+    },
+    /// A client's connection has ended.
+    Left(ClientId),
+    /// A slow client's queue has drained: it needs everything anew.
+    CaughtUp(ClientId),
+    /// A client asked for something.
+    Requested {
+        /// Who.
+        client: ClientId,
+        /// The client's own number for the reply.
+        id: u64,
+        /// What.
+        request: Request,
+    },
+    /// The agent wrote.
+    OutputRead(Stream, Vec<u8>),
+    /// One of the agent's streams has ended.
+    OutputEnded,
+    /// The command has ended.
+    Exited(ExitStatus),
+    /// The watch saw something.
+    Hinted(Hint),
+    /// The worker has finished a job.
+    Done(Box<JobDone>),
+    /// A signal asks the server to end.
+    Terminated,
+}

@@ -1,0 +1,310 @@
+//! What clients ask for: roles, decisions, revert, commit, undo. Owns who may do what and in which
+//! state; the work itself is the worker's.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::core::Session;
+use super::event::ClientId;
+use super::state::{CommitRecord, RunState, Update};
+use super::worker::{Job, ReplyTo, Then};
+use crate::LayerPath;
+use crate::commit::Outcome;
+use crate::layer::{Digest, Timestamp};
+use crate::protocol::{Failure, Reply, Request, Role, Say, Target};
+use crate::review;
+use crate::sandbox::Mode;
+
+/// Directories watched on the host at most.
+const HOST_DIRECTORIES: usize = 4096;
+
+impl Session {
+    /// Checks role and state, then carries the request out or queues it behind a fresh scan.
+    pub(super) fn requested(&mut self, client: ClientId, id: u64, request: Request) {
+        if let Err(failure) = self.permitted(client, &request) {
+            self.reply(Some((client, id)), Err(failure));
+            return;
+        }
+        match request {
+            Request::Rescan => self.scan(Then::Answer(Some((client, id)))),
+            // Without the digest of what was shown, what is there at this moment is meant.
+            Request::Decide { expect: None, .. } | Request::Revert(_) | Request::Commit { .. } => {
+                self.scan(Then::Resume(client, id, request));
+            }
+            request => self.carry_out(client, id, request),
+        }
+    }
+
+    fn permitted(&self, client: ClientId, request: &Request) -> Result<(), Failure> {
+        let Some(client) = self.clients.get(&client) else {
+            return Err(Failure::NotRunning);
+        };
+        let needed = match request {
+            Request::Rescan | Request::Contents(_) => Role::Observer,
+            Request::Decide { .. } => Role::Reviewer,
+            _ => Role::Driver,
+        };
+        if client.role < needed {
+            return Err(Failure::Role(needed));
+        }
+        let on_stage = matches!(
+            request,
+            Request::Decide { .. }
+                | Request::Revert(_)
+                | Request::Commit { .. }
+                | Request::Undo
+                | Request::Contents(_)
+                | Request::Discard
+        );
+        if on_stage && self.state.run == Some(RunState::Discarded) {
+            return Err(Failure::Discarded);
+        }
+        if on_stage
+            && self
+                .state
+                .info
+                .as_ref()
+                .is_some_and(|i| i.mode == Mode::Host)
+        {
+            return Err(Failure::NothingStaged);
+        }
+        Ok(())
+    }
+
+    /// Carries out a request whose preconditions hold.
+    pub(super) fn carry_out(&mut self, client: ClientId, id: u64, request: Request) {
+        let to = Some((client, id));
+        let result = match request {
+            Request::Input(bytes) => {
+                if let Some(agent) = &self.agent {
+                    agent.write(bytes);
+                }
+                return;
+            }
+            Request::InputEnded => {
+                if let Some(agent) = &mut self.agent {
+                    agent.end_input();
+                }
+                return;
+            }
+            Request::Resize(size) => {
+                self.resize(size);
+                return;
+            }
+            Request::Rescan => Ok(Reply::Done),
+            Request::Decide {
+                targets,
+                say,
+                expect,
+            } => self.decide(&targets, &say, expect, to),
+            Request::Revert(targets) => match self.paths(&targets) {
+                Ok(paths) => {
+                    self.push_job(Job::Revert(self.with_old_names(paths), to));
+                    return;
+                }
+                Err(failure) => Err(failure),
+            },
+            Request::Commit {
+                all,
+                ignored,
+                dry_run,
+            } => match self.commit(all, ignored, dry_run, to) {
+                Some(result) => result,
+                None => return,
+            },
+            Request::Undo => match self.next_undo() {
+                Some(undoes) => {
+                    let number = self.next_commit();
+                    self.push_job(Job::Undo {
+                        undoes,
+                        number,
+                        reply_to: to,
+                    });
+                    return;
+                }
+                None => Ok(Reply::Outcome(Outcome::Nothing)),
+            },
+            Request::Contents(key) => match self.state.changes.get(&key) {
+                Some(change) => {
+                    let change = Box::new(change.clone());
+                    self.push_job(Job::Contents(change, to));
+                    return;
+                }
+                None => Err(Failure::UnknownPath(key)),
+            },
+            Request::Stop => self.stop_command(),
+            Request::Discard => {
+                if self.agent.is_some() {
+                    Err(Failure::Running)
+                } else {
+                    self.push_job(Job::Discard(to));
+                    return;
+                }
+            }
+            Request::Retire => {
+                if self.agent.is_some() {
+                    Err(Failure::Running)
+                } else {
+                    self.retire();
+                    Ok(Reply::Done)
+                }
+            }
+        };
+        self.reply(to, result);
+    }
+
+    /// All or nothing: every target is looked up and checked before the first is decided.
+    fn decide(
+        &mut self,
+        targets: &[Target],
+        say: &Say,
+        expect: Option<Digest>,
+        to: ReplyTo,
+    ) -> Result<Reply, Failure> {
+        let by = self.user_of(to);
+        let mut decided = Vec::new();
+        for target in targets {
+            for (key, items) in review::expand(&self.state.changes, target)? {
+                let Some(change) = self.state.changes.get(&key) else {
+                    return Err(Failure::UnknownPath(key));
+                };
+                if let Some(expected) = expect
+                    && expected != change.digest
+                {
+                    return Err(Failure::Changed {
+                        path: key,
+                        now: change.digest,
+                    });
+                }
+                let known = decided
+                    .iter()
+                    .rev()
+                    .find_map(|(k, d)| (*k == key).then_some(d))
+                    .unwrap_or(&self.state.decisions.get(&key).cloned())
+                    .clone();
+                let decision = review::decide(known.as_ref(), change, items.as_deref(), say, &by)?;
+                decided.push((key, decision));
+            }
+        }
+        let keys = decided.iter().map(|(key, _)| key.clone()).collect();
+        for (key, decision) in decided {
+            self.agree(Update::Decided { key, decision });
+        }
+        Ok(Reply::Concerned(keys))
+    }
+
+    fn commit(
+        &mut self,
+        all: bool,
+        ignored: bool,
+        dry_run: bool,
+        to: ReplyTo,
+    ) -> Option<Result<Reply, Failure>> {
+        let mut decisions = self.state.decisions.clone();
+        if all {
+            let by = self.user_of(to);
+            let made = review::approve_all(&self.state.changes, &decisions, ignored, &by);
+            for (key, decision) in made {
+                decisions.insert(key.clone(), decision.clone());
+                if !dry_run {
+                    self.agree(Update::Decided {
+                        key,
+                        decision: Some(decision),
+                    });
+                }
+            }
+        }
+        let approved = review::resolve(&self.state.changes, &decisions);
+        if approved.is_empty() {
+            return Some(Ok(Reply::Outcome(Outcome::Nothing)));
+        }
+        let job = Job::Commit {
+            changes: self.state.changes.clone(),
+            approved,
+            number: self.next_commit(),
+            dry_run,
+            reply_to: to,
+        };
+        self.push_job(job);
+        None
+    }
+
+    /// Agrees on how a commit or an undo ended.
+    pub(super) fn committed(&mut self, outcome: &Outcome, undoes: Option<u32>, to: ReplyTo) {
+        match outcome {
+            Outcome::Committed { number, paths } => {
+                let record = CommitRecord {
+                    number: *number,
+                    undoes,
+                    paths: paths.clone(),
+                    at: Timestamp::now(),
+                    by: self.user_of(to),
+                };
+                self.agree(Update::Committed(record));
+            }
+            Outcome::Refused { .. } | Outcome::Unsettled { .. } => {
+                self.agree(Update::NotCommitted(outcome.clone()));
+            }
+            Outcome::Planned { .. } | Outcome::Nothing => {}
+        }
+    }
+
+    fn paths(&self, targets: &[Target]) -> Result<BTreeSet<LayerPath>, Failure> {
+        let mut paths = BTreeSet::new();
+        for target in targets {
+            paths.extend(
+                review::expand(&self.state.changes, target)?
+                    .into_iter()
+                    .map(|(k, _)| k),
+            );
+        }
+        Ok(paths)
+    }
+
+    /// A rename is taken back at both of its names.
+    fn with_old_names(&self, paths: BTreeSet<LayerPath>) -> Vec<LayerPath> {
+        let mut all = paths.clone();
+        for key in &paths {
+            if let Some(from) = self.state.changes.get(key).and_then(|c| c.from()) {
+                all.insert(LayerPath::new(key.layer.clone(), from.clone()));
+            }
+        }
+        all.into_iter().collect()
+    }
+
+    /// The last commit that no later undo has taken back.
+    fn next_undo(&self) -> Option<u32> {
+        let undone: BTreeSet<u32> = self.state.commits.iter().filter_map(|c| c.undoes).collect();
+        let open = |c: &&CommitRecord| c.undoes.is_none() && !undone.contains(&c.number);
+        self.state.commits.iter().rev().find(open).map(|c| c.number)
+    }
+
+    fn next_commit(&self) -> u32 {
+        self.state
+            .commits
+            .iter()
+            .map(|c| c.number)
+            .max()
+            .unwrap_or(0)
+            + 1
+    }
+
+    /// Host directories that hold the changed paths' entries.
+    pub(super) fn host_directories(&self) -> Vec<PathBuf> {
+        let Some(info) = &self.state.info else {
+            return Vec::new();
+        };
+        let mut directories = BTreeSet::new();
+        for key in self.state.changes.keys() {
+            let Some(layer) = info.layers.iter().find(|l| l.name == key.layer) else {
+                continue;
+            };
+            let parent = key.path.parent().unwrap_or_default();
+            directories.insert(layer.root.join(parent.as_path()));
+            if directories.len() >= HOST_DIRECTORIES {
+                break;
+            }
+        }
+        directories.into_iter().collect()
+    }
+}

@@ -1,0 +1,419 @@
+//! The server's life in its own process: opens the session's records, listens on the socket and
+//! runs the session until nobody needs it. Owns the threads around the session thread.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::{Uid, User};
+
+use super::agent::Agent;
+use super::core::{DEFAULT_SIZE, Session};
+use super::event::{ClientId, Event};
+use super::journal::Journal;
+use super::outbox::{Gate, Outbox};
+use super::state::{CommitRecord, RunState, SessionInfo, SessionState, Update};
+use super::store::Store;
+use super::worker::{Job, Then, Worker};
+use crate::change::Tracker;
+use crate::commit;
+use crate::layer::{StageAccess, Timestamp};
+use crate::protocol::{
+    ClientMessage, Failure, Hello, PROTOCOL_VERSION, Role, ServerMessage, codec,
+};
+use crate::record::OutputRecord;
+use crate::sandbox::{Running, Stdio};
+use crate::watch::Watch;
+
+/// Events that may wait; readers of the agent's output block beyond it.
+const MAILBOX: usize = 1_024;
+/// How long a server without command and clients stays, for the next command line.
+const LINGER: Duration = Duration::from_millis(1_500);
+/// Size of the output record at which it is cut, in bytes.
+const RECORD_LIMIT: u64 = 64 << 20;
+/// How long a started command waits for its first listener.
+const UNHEARD: Duration = Duration::from_secs(5);
+
+/// What a server is started with.
+pub struct Start {
+    /// The session.
+    pub info: SessionInfo,
+    /// The store it lies in.
+    pub store: Store,
+    /// Held for the server's whole life.
+    pub lock: SessionLock,
+    /// Listening already.
+    pub listener: UnixListener,
+    /// The command, when one was started: what runs, its words and its streams' kind.
+    pub command: Option<(Running, Vec<String>, Stdio)>,
+    /// Door to the uppers when no command runs; `None` when nothing is staged.
+    pub access: Option<Arc<dyn StageAccess>>,
+}
+
+/// The lock that makes a server the only one of its session.
+pub struct SessionLock {
+    _file: Flock<File>,
+}
+
+impl SessionLock {
+    /// Takes the lock; `None` when another server holds it.
+    pub fn take(session: &Path) -> io::Result<Option<Self>> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(session.join("lock"))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(file) => Ok(Some(Self { _file: file })),
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
+            Err((_, errno)) => Err(errno.into()),
+        }
+    }
+}
+
+/// Binds the session's socket: directory 0700, socket 0600, a dead server's socket replaced.
+pub fn bind(socket: &Path) -> io::Result<UnixListener> {
+    if let Some(directory) = socket.parent() {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
+    }
+    match fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // The umask makes the socket 0600 from its first moment; this process has one thread.
+    let umask = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o177));
+    let listener = UnixListener::bind(socket);
+    nix::sys::stat::umask(umask);
+    listener
+}
+
+/// Runs the session until it is done. The calling thread becomes the session thread: the sandbox's
+/// processes end with it.
+pub fn serve(start: Start) -> io::Result<()> {
+    let Start {
+        info,
+        store,
+        lock,
+        listener,
+        command,
+        access,
+    } = start;
+    let directory = info.dir.clone();
+    let mut state = SessionState::default();
+    let journal = Journal::open(&directory.join("journal.jsonl"), |update| {
+        state.apply(&update);
+    })?;
+    let (events, mailbox) = bounded(MAILBOX);
+    let gate = Arc::new(Gate::default());
+
+    let first = state.info.is_none();
+    let crashed = state.run == Some(RunState::Running);
+    let layers = info.layers.clone();
+    let (running, access) = match command {
+        Some((running, words, stdio)) => {
+            let access = running.access.clone();
+            (Some((running, words, stdio)), access)
+        }
+        None => (None, access),
+    };
+    let recovered = match &access {
+        Some(_) => {
+            commit::recover(&layers, &directory.join("commits")).map_err(io::Error::other)?
+        }
+        None => Vec::new(),
+    };
+    let (jobs, watch) = match access {
+        Some(access) => {
+            let tracker = Tracker::open(&layers).map_err(io::Error::other)?;
+            let commits = directory.join("commits");
+            let worker = Worker::new(layers.clone(), tracker, access, commits, events.clone());
+            let (jobs, queue) = unbounded::<Job>();
+            thread::Builder::new()
+                .name("worker".into())
+                .spawn(move || worker.run(&queue))?;
+            let hints = events.clone();
+            let watch = Watch::start(&layers, move |hint| {
+                // A full mailbox already holds a hint's consequence: events are hints only.
+                let _ = hints.try_send(Event::Hinted(hint));
+            });
+            (Some(jobs), Some(watch?))
+        }
+        None => (None, None),
+    };
+
+    let mut started = None;
+    let agent = match running {
+        Some((running, words, stdio)) => {
+            let size = match stdio {
+                Stdio::Pty(size) => size,
+                Stdio::Pipes => DEFAULT_SIZE,
+            };
+            let record = OutputRecord::open(&directory.join("output.cast"), size, RECORD_LIMIT)
+                .inspect_err(|error| tracing::error!(%error, "opening the output record"))
+                .ok();
+            started = Some((running.boundary, words));
+            Some(Agent::new(
+                running.io,
+                running.control,
+                running.exit,
+                size,
+                running.access.is_some(),
+                record,
+                Arc::clone(&gate),
+                events.clone(),
+            )?)
+        }
+        None => None,
+    };
+
+    let mut session = Session::new(state, store, journal, jobs, agent, watch);
+    if first {
+        session.agree(Update::Opened(Box::new(info)));
+    }
+    if crashed {
+        session.agree(Update::Lost);
+    }
+    if let Some((boundary, command)) = started {
+        let (boundary, at) = (Box::new(boundary), Timestamp::now());
+        session.agree(Update::Started {
+            boundary,
+            command,
+            at,
+        });
+    }
+    for settled in recovered {
+        session.settled(settled);
+    }
+    session.record();
+
+    accept(listener, &gate, events.clone())?;
+    signals(events.clone())?;
+    drop(events);
+    session.scan(Then::Rest);
+    run(&mut session, &mailbox);
+    session.farewell();
+    drop(session);
+    drop(lock);
+    Ok(())
+}
+
+/// The session thread.
+fn run(session: &mut Session, mailbox: &Receiver<Event>) {
+    let begun = std::time::Instant::now();
+    let mut heard = false;
+    loop {
+        match mailbox.recv_timeout(LINGER) {
+            Ok(event) => session.handle(event),
+            Err(RecvTimeoutError::Timeout) if session.is_idle() => return,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if !heard && begun.elapsed() > UNHEARD {
+            heard = true;
+            session.hear();
+        }
+        if session.is_ending() {
+            return;
+        }
+    }
+}
+
+impl Session {
+    /// A command whose starter never came is heard all the same, or it would block on its output.
+    fn hear(&mut self) {
+        if let Some(agent) = &mut self.agent {
+            agent.listen();
+        }
+    }
+
+    /// Tells what became of a commit that a crash left unfinished.
+    fn settled(&mut self, settled: commit::Recovered) {
+        let what = if settled.undoes.is_some() {
+            "undo"
+        } else {
+            "commit"
+        };
+        let became = match settled.outcome {
+            commit::Settled::RolledForward => "finished: the host is as it was meant to be",
+            commit::Settled::RolledBack => "rolled back: the host is as it was before",
+        };
+        let text = format!(
+            "An interrupted {what} (number {}, {} paths) was {became}.",
+            settled.number,
+            settled.paths.len()
+        );
+        if settled.outcome == commit::Settled::RolledForward {
+            self.agree(Update::Committed(CommitRecord {
+                number: settled.number,
+                undoes: settled.undoes,
+                paths: settled.paths,
+                at: Timestamp::now(),
+                by: String::new(),
+            }));
+        }
+        self.notice(text);
+    }
+
+    /// Lets the last messages out before the process ends.
+    fn farewell(&mut self) {
+        self.record();
+        for client in self.clients.values() {
+            client.outbox.close();
+        }
+        // The writers are told to finish; a client that does not read is not waited for long.
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Accepts clients for as long as the process lives.
+fn accept(listener: UnixListener, gate: &Arc<Gate>, events: Sender<Event>) -> io::Result<()> {
+    let gate = Arc::clone(gate);
+    thread::Builder::new()
+        .name("accept".into())
+        .spawn(move || {
+            for (number, stream) in (1..).zip(listener.incoming()) {
+                let Ok(stream) = stream else { continue };
+                let (gate, events) = (Arc::clone(&gate), events.clone());
+                let spawned = thread::Builder::new()
+                    .name(format!("client-{number}"))
+                    .spawn(move || {
+                        if let Err(error) = connection(number, stream, gate, &events) {
+                            tracing::debug!(number, %error, "a client's connection broke");
+                        }
+                    });
+                if let Err(error) = spawned {
+                    tracing::error!(%error, "starting a client's thread");
+                }
+            }
+        })?;
+    Ok(())
+}
+
+/// Reads one client's requests; its writer has a thread of its own.
+fn connection(
+    number: ClientId,
+    stream: UnixStream,
+    gate: Arc<Gate>,
+    events: &Sender<Event>,
+) -> io::Result<()> {
+    let peer = getsockopt(&stream, PeerCredentials)?;
+    let mut input = BufReader::new(stream.try_clone()?);
+    let mut output = BufWriter::new(stream);
+    let uid = Uid::from_raw(peer.uid());
+    if uid != Uid::effective() && !uid.is_root() {
+        let failure = Failure::Other("the session belongs to another user".into());
+        return codec::write(&mut output, &ServerMessage::Refused(failure));
+    }
+    let Some(ClientMessage::Hello(hello)) = codec::read(&mut input)? else {
+        return Ok(());
+    };
+    if hello.version != PROTOCOL_VERSION {
+        let failure = Failure::Version {
+            server: PROTOCOL_VERSION,
+            client: hello.version,
+        };
+        return codec::write(&mut output, &ServerMessage::Refused(failure));
+    }
+    let outbox = Arc::new(Outbox::new(is_lossless(&hello), gate));
+    let user = User::from_uid(uid)
+        .ok()
+        .flatten()
+        .map_or_else(|| uid.to_string(), |u| u.name);
+    let queue = Arc::clone(&outbox);
+    let joined = Event::Joined {
+        client: number,
+        user,
+        hello,
+        outbox,
+    };
+    if events.send(joined).is_err() {
+        return Ok(());
+    }
+    let caught_up = events.clone();
+    thread::Builder::new()
+        .name(format!("client-{number}-out"))
+        .spawn(move || {
+            queue.drain(&mut output, || {
+                let _ = caught_up.send(Event::CaughtUp(number));
+            });
+            let _ = output.get_ref().shutdown(std::net::Shutdown::Both);
+        })?;
+    let result = loop {
+        match codec::read(&mut input) {
+            Ok(Some(ClientMessage::Request(id, request))) => {
+                if events
+                    .send(Event::Requested {
+                        client: number,
+                        id,
+                        request,
+                    })
+                    .is_err()
+                {
+                    break Ok(());
+                }
+            }
+            Ok(_) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    let _ = events.send(Event::Left(number));
+    result
+}
+
+/// A client that stands for the command's own output must not miss a byte.
+fn is_lossless(hello: &Hello) -> bool {
+    hello.output && hello.size.is_none() && hello.role == Role::Driver
+}
+
+/// TERM and INT end the command, then the server. HUP is nothing to a process without a terminal.
+fn signals(events: Sender<Event>) -> io::Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for signal in signals.forever() {
+                if signal != SIGHUP && events.send(Event::Terminated).is_err() {
+                    return;
+                }
+            }
+        })?;
+    Ok(())
+}
+
+/// The standard streams lead nowhere but to the server's log.
+pub fn detach_streams(log: &Path) -> io::Result<()> {
+    let null = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    let log = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(log)?;
+    nix::unistd::dup2_stdin(&null)?;
+    nix::unistd::dup2_stdout(&null)?;
+    nix::unistd::dup2_stderr(&log)?;
+    // The log is read with a pager by whoever looks for a fault: plain text, warnings by default.
+    let filter = tracing_subscriber::EnvFilter::try_from_env("PVISOR_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .try_init();
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! The worker: scans, commits and everything else that may take long, one job after another, off
+//! the session thread. Owns the tracker; reports each job's end as an event.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender};
+
+use super::event::{ClientId, Event};
+use crate::LayerPath;
+use crate::change::{Change, Tracker};
+use crate::commit::{self, Approved, Batch, CommitError, Outcome};
+use crate::layer::{AccessError, Layer, StageAccess};
+use crate::protocol::{Failure, Reply, Request};
+use crate::sandbox::ExitStatus;
+
+/// Whom a job's end is told.
+pub type ReplyTo = Option<(ClientId, u64)>;
+
+/// What follows a scan, on the session thread, once its changes are agreed.
+pub enum Then {
+    /// Nothing.
+    Rest,
+    /// The client's rescan is done.
+    Answer(ReplyTo),
+    /// A request that wanted fresh changes is carried out.
+    Resume(ClientId, u64, Request),
+    /// The command has ended; this was the authoritative scan.
+    Conclude(ExitStatus),
+}
+
+/// Work for the worker.
+pub enum Job {
+    /// Make the change set anew.
+    Scan(Then),
+    /// Take these paths back in the agent's view, then scan.
+    Revert(Vec<LayerPath>, ReplyTo),
+    /// Commit (or only plan) these, then scan.
+    Commit {
+        /// The whole change set.
+        changes: BTreeMap<LayerPath, Change>,
+        /// What of it was approved.
+        approved: Vec<Approved>,
+        /// Number of the commit.
+        number: u32,
+        /// Plan only.
+        dry_run: bool,
+        /// Whom to tell.
+        reply_to: ReplyTo,
+    },
+    /// Undo a commit, then scan.
+    Undo {
+        /// The commit to undo.
+        undoes: u32,
+        /// Number of the undo.
+        number: u32,
+        /// Whom to tell.
+        reply_to: ReplyTo,
+    },
+    /// Both sides of a change.
+    Contents(Box<Change>, ReplyTo),
+    /// `syncfs` of the uppers: the command has ended.
+    Sync,
+    /// Remove the staged side.
+    Discard(ReplyTo),
+}
+
+/// The change set, or why it could not be made.
+pub type Scanned = Result<Vec<Change>, String>;
+
+/// A finished job.
+pub enum JobDone {
+    /// See [`Job::Scan`].
+    Scanned(Scanned, Then),
+    /// See [`Job::Revert`].
+    Reverted {
+        /// What was taken back.
+        paths: Vec<LayerPath>,
+        /// The first that could not be.
+        error: Option<AccessError>,
+        /// The changes afterwards.
+        scanned: Scanned,
+        /// Whom to tell.
+        reply_to: ReplyTo,
+    },
+    /// See [`Job::Commit`] and [`Job::Undo`].
+    Committed {
+        /// How it ended.
+        outcome: Outcome,
+        /// Set for an undo.
+        undoes: Option<u32>,
+        /// The changes afterwards.
+        scanned: Scanned,
+        /// Whom to tell.
+        reply_to: ReplyTo,
+    },
+    /// See [`Job::Contents`] and [`Job::Discard`].
+    Replied(ReplyTo, Result<Reply, Failure>),
+    /// See [`Job::Discard`].
+    Discarded(ReplyTo),
+}
+
+/// See the module.
+pub struct Worker {
+    layers: Vec<Layer>,
+    tracker: Tracker,
+    access: Option<Arc<dyn StageAccess>>,
+    commits: PathBuf,
+    out: Sender<Event>,
+}
+
+impl Worker {
+    /// A worker for these layers; `commits` is the session's directory of ledgers.
+    pub fn new(
+        layers: Vec<Layer>,
+        tracker: Tracker,
+        access: Arc<dyn StageAccess>,
+        commits: PathBuf,
+        out: Sender<Event>,
+    ) -> Self {
+        Self {
+            layers,
+            tracker,
+            access: Some(access),
+            commits,
+            out,
+        }
+    }
+
+    /// Works until the queue is closed.
+    pub fn run(mut self, jobs: &Receiver<Job>) {
+        while let Ok(job) = jobs.recv() {
+            if let Some(done) = self.work(job)
+                && self.out.send(Event::Done(Box::new(done))).is_err()
+            {
+                return;
+            }
+        }
+    }
+
+    /// Host directories that decide about conflicts.
+    fn scan(&mut self) -> Scanned {
+        let Some(access) = self.access.clone() else {
+            return Ok(Vec::new());
+        };
+        self.tracker.scan(&*access).map_err(|e| e.to_string())
+    }
+
+    fn work(&mut self, job: Job) -> Option<JobDone> {
+        match job {
+            Job::Scan(then) => Some(JobDone::Scanned(self.scan(), then)),
+            Job::Revert(paths, reply_to) => Some(self.revert(paths, reply_to)),
+            Job::Commit {
+                changes,
+                approved,
+                number,
+                dry_run,
+                reply_to,
+            } => {
+                let ended = self.commit(&changes, approved, number, dry_run);
+                Some(self.committed(ended, number, None, reply_to))
+            }
+            Job::Undo {
+                undoes,
+                number,
+                reply_to,
+            } => {
+                let ended = commit::undo(&self.layers, &self.commits, undoes, number);
+                Some(self.committed(ended, number, Some(undoes), reply_to))
+            }
+            Job::Contents(change, reply_to) => {
+                let Some(access) = self.access.clone() else {
+                    return Some(JobDone::Replied(reply_to, Err(Failure::Discarded)));
+                };
+                let result = self
+                    .tracker
+                    .contents(&change, &*access)
+                    .map(Reply::Contents)
+                    .map_err(|e| Failure::Other(e.to_string()));
+                Some(JobDone::Replied(reply_to, result))
+            }
+            Job::Sync => {
+                self.sync();
+                None
+            }
+            Job::Discard(reply_to) => Some(self.discard(reply_to)),
+        }
+    }
+
+    fn sync(&self) {
+        let Some(access) = &self.access else { return };
+        for layer in &self.layers {
+            if let Err(error) = access.sync(&layer.name) {
+                tracing::warn!(layer = layer.name, %error, "syncing an upper");
+            }
+        }
+    }
+
+    fn revert(&mut self, paths: Vec<LayerPath>, reply_to: ReplyTo) -> JobDone {
+        let (mut reverted, mut error) = (Vec::new(), None);
+        if let Some(access) = self.access.clone() {
+            for key in paths {
+                match access.restore(&key.layer, &key.path) {
+                    Ok(()) => reverted.push(key),
+                    Err(e) => {
+                        error = Some(e);
+                        break;
+                    }
+                }
+            }
+        }
+        JobDone::Reverted {
+            paths: reverted,
+            error,
+            scanned: self.scan(),
+            reply_to,
+        }
+    }
+
+    fn commit(
+        &mut self,
+        changes: &BTreeMap<LayerPath, Change>,
+        approved: Vec<Approved>,
+        number: u32,
+        dry_run: bool,
+    ) -> Result<Outcome, CommitError> {
+        let Some(access) = self.access.clone() else {
+            return Ok(Outcome::Nothing);
+        };
+        let batch = Batch {
+            layers: &self.layers,
+            changes,
+            approved,
+            access: &*access,
+            store: &self.commits,
+            number,
+        };
+        if dry_run {
+            return commit::plan(&batch);
+        }
+        // What the review saw must be on the disk before the host begins to depend on it.
+        self.sync();
+        commit::commit(&batch)
+    }
+
+    fn committed(
+        &mut self,
+        ended: Result<Outcome, CommitError>,
+        number: u32,
+        undoes: Option<u32>,
+        reply_to: ReplyTo,
+    ) -> JobDone {
+        let outcome = match ended {
+            Ok(outcome) => outcome,
+            Err(error @ CommitError::Unsettled { .. }) => Outcome::Unsettled {
+                number,
+                reason: error.to_string(),
+                ledger: self.commits.join(number.to_string()),
+            },
+            Err(error) => {
+                return JobDone::Replied(reply_to, Err(Failure::Other(error.to_string())));
+            }
+        };
+        let rebased = match &outcome {
+            Outcome::Committed { paths, .. } => {
+                self.tracker.rebase(paths).map_err(|e| e.to_string())
+            }
+            _ => Ok(()),
+        };
+        let scanned = rebased.and_then(|()| self.scan());
+        JobDone::Committed {
+            outcome,
+            undoes,
+            scanned,
+            reply_to,
+        }
+    }
+
+    fn discard(&mut self, reply_to: ReplyTo) -> JobDone {
+        // The helper holds the overlays: they are unmounted by its end, and only then is anything
+        // removed.
+        self.access = None;
+        for layer in &self.layers {
+            if let Err(error) = crate::layer::remove::remove_tree(&layer.dir) {
+                let failure = Failure::Other(format!(
+                    "removing the staged side at {}: {error}",
+                    layer.dir.display()
+                ));
+                return JobDone::Replied(reply_to, Err(failure));
+            }
+        }
+        JobDone::Discarded(reply_to)
+    }
+}

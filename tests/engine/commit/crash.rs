@@ -1,0 +1,205 @@
+//! Killed or failing at every writing system call: afterwards the host is exactly as before or
+//! exactly as after, and nothing temporary is left.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use pvisor::commit::seam::{self, Verdict};
+use pvisor::commit::{CommitError, Outcome, Settled};
+
+use super::scene::{AGENT, HOST, Scene, Snapshot, snapshot};
+
+/// Runs `verb` with `verdict` at its call number `at`; whether that call was reached.
+fn interrupted(
+    at: usize,
+    verdict: Verdict,
+    verb: impl FnOnce() -> Result<Outcome, CommitError>,
+) -> (Result<Outcome, CommitError>, bool) {
+    let calls = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&calls);
+    let outcome = seam::with(
+        move |_call| {
+            counted.set(counted.get() + 1);
+            if counted.get() == at {
+                verdict
+            } else {
+                Verdict::Pass
+            }
+        },
+        verb,
+    );
+    (outcome, calls.get() >= at)
+}
+
+fn either(scene: &Scene, before: &Snapshot, after: &Snapshot, at: usize) -> bool {
+    let now = snapshot(&scene.host);
+    if now == *after {
+        return true;
+    }
+    if now != *before {
+        let odd: Vec<_> = now
+            .iter()
+            .filter(|(path, entry)| before.get(path) != Some(entry))
+            .chain(before.iter().filter(|(path, _)| !now.contains_key(path)))
+            .map(|(path, entry)| (path, String::from_utf8_lossy(&entry.bytes)))
+            .collect();
+        panic!("call {at}: neither before nor after: {odd:#?}");
+    }
+    false
+}
+
+#[test]
+fn a_commit_killed_at_any_call_is_before_or_after() {
+    let mut points = 0;
+    for at in 1.. {
+        let scene = Scene::quick(HOST);
+        scene.agent(AGENT);
+        let (before, after) = (snapshot(&scene.host), snapshot(&scene.agent));
+        let (outcome, reached) = interrupted(at, Verdict::Kill, || scene.commit(1, scene.all()));
+        if !reached {
+            assert!(
+                matches!(outcome, Ok(Outcome::Committed { .. })),
+                "{outcome:?}"
+            );
+            break;
+        }
+        points += 1;
+        let settled = scene.recover();
+        assert!(scene.recover().is_empty(), "call {at}: recovering twice");
+        let is_after = either(&scene, &before, &after, at);
+        for one in &settled {
+            let forward = one.outcome == Settled::RolledForward;
+            assert_eq!(forward, is_after, "call {at}");
+            assert!(one.kept.is_empty(), "call {at}");
+        }
+        // Whatever became of it, a later commit and its undo go through.
+        if is_after {
+            scene.undone(1, 2);
+        } else {
+            scene.committed(1, scene.all());
+            assert!(either(&scene, &before, &after, at));
+            scene.undone(1, 2);
+        }
+        assert_eq!(snapshot(&scene.host), before, "call {at}");
+    }
+    eprintln!("{points} points of a commit");
+    assert!(points > 90, "{points}");
+}
+
+#[test]
+fn an_undo_killed_at_any_call_is_before_or_after() {
+    let mut points = 0;
+    for at in 1.. {
+        let scene = Scene::quick(HOST);
+        scene.agent(AGENT);
+        let original = snapshot(&scene.host);
+        scene.committed(1, scene.all());
+        let committed = snapshot(&scene.host);
+        let (outcome, reached) = interrupted(at, Verdict::Kill, || scene.undo(1, 2));
+        if !reached {
+            assert!(
+                matches!(outcome, Ok(Outcome::Committed { .. })),
+                "{outcome:?}"
+            );
+            break;
+        }
+        points += 1;
+        scene.recover();
+        if !either(&scene, &committed, &original, at) {
+            scene.undone(1, 2);
+        }
+        assert_eq!(snapshot(&scene.host), original, "call {at}");
+        scene.undone(2, 3);
+        assert_eq!(snapshot(&scene.host), committed, "call {at}");
+    }
+    eprintln!("{points} points of an undo");
+}
+
+#[test]
+fn a_call_that_fails_refuses_the_batch_or_is_settled_later() {
+    for errno in [nix::libc::EIO, nix::libc::ENOSPC] {
+        for at in 1.. {
+            let scene = Scene::quick(HOST);
+            scene.agent(AGENT);
+            let (before, after) = (snapshot(&scene.host), snapshot(&scene.agent));
+            let (outcome, reached) =
+                interrupted(at, Verdict::Fail(errno), || scene.commit(1, scene.all()));
+            if !reached {
+                break;
+            }
+            match &outcome {
+                Ok(Outcome::Refused { refusals }) => {
+                    assert!(!refusals.is_empty());
+                    assert!(!either(&scene, &before, &after, at), "call {at}");
+                }
+                Err(_) => assert!(!either(&scene, &before, &after, at), "call {at}"),
+                Ok(Outcome::Committed { .. }) => assert!(either(&scene, &before, &after, at)),
+                Ok(Outcome::Unsettled { ledger, .. }) => assert!(ledger.exists(), "call {at}"),
+                other => panic!("call {at}: {other:?}"),
+            }
+            scene.recover();
+            if !either(&scene, &before, &after, at) {
+                scene.committed(1, scene.all());
+            }
+            scene.undone(1, 2);
+            assert_eq!(snapshot(&scene.host), before, "call {at}");
+        }
+    }
+}
+
+/// Makes every exchange, and every rename that must not replace, fail as on such a file system.
+fn without_flags(call: &'static str) -> Verdict {
+    if call == "exchange" || call == "rename" {
+        Verdict::Fail(nix::libc::EINVAL)
+    } else {
+        Verdict::Pass
+    }
+}
+
+#[test]
+fn a_file_system_without_exchange_gets_the_second_best() {
+    let scene = Scene::quick(HOST);
+    scene.agent(AGENT);
+    let before = snapshot(&scene.host);
+    let outcome = seam::with(without_flags, || scene.commit(1, scene.all())).unwrap();
+    assert!(matches!(outcome, Outcome::Committed { .. }), "{outcome:?}");
+    assert_eq!(snapshot(&scene.host), snapshot(&scene.agent));
+    let outcome = seam::with(without_flags, || scene.undo(1, 2)).unwrap();
+    assert!(matches!(outcome, Outcome::Committed { .. }), "{outcome:?}");
+    assert_eq!(snapshot(&scene.host), before);
+}
+
+#[test]
+fn the_second_best_survives_a_kill_as_well() {
+    for at in 1.. {
+        let scene = Scene::quick(HOST);
+        scene.agent(AGENT);
+        let (before, after) = (snapshot(&scene.host), snapshot(&scene.agent));
+        let calls = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&calls);
+        let outcome = seam::with(
+            move |call| {
+                counted.set(counted.get() + 1);
+                if counted.get() == at {
+                    Verdict::Kill
+                } else {
+                    without_flags(call)
+                }
+            },
+            || scene.commit(1, scene.all()),
+        );
+        if calls.get() < at {
+            assert!(
+                matches!(outcome, Ok(Outcome::Committed { .. })),
+                "{outcome:?}"
+            );
+            break;
+        }
+        scene.recover();
+        if !either(&scene, &before, &after, at) {
+            scene.committed(1, scene.all());
+        }
+        scene.undone(1, 2);
+        assert_eq!(snapshot(&scene.host), before, "call {at}");
+    }
+}

@@ -1,0 +1,134 @@
+//! `commit`: writes what was approved to the host, all of it or nothing.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use pvisor::commit::Outcome;
+use pvisor::protocol::{Reply, Request, Role};
+use pvisor::session::client::ClientError;
+
+use super::connection::Connection;
+use super::context::Context;
+use super::error::{CliError, REFUSED};
+use super::git_commit;
+use super::session_arg::SessionArg;
+use super::{json, report};
+
+/// Write approved changes to the host, all of them or none
+///
+/// Refused, with nothing written, when the host has changed one of the files meanwhile, or the
+/// agent has after it was approved. `undo` takes it back.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    session: SessionArg,
+    /// Only what is approved (the default)
+    #[arg(long, conflicts_with = "all")]
+    approved: bool,
+    /// Approve everything first that is neither rejected nor ignored nor in the home directory
+    #[arg(long)]
+    all: bool,
+    /// With --all: files ignored by git's rules too
+    #[arg(long, requires = "all")]
+    ignored: bool,
+    /// Check, and say what would be written
+    #[arg(long)]
+    dry_run: bool,
+    /// Afterwards record the written files of the workspace in its git repository
+    #[arg(long, value_name = "MESSAGE", conflicts_with = "dry_run")]
+    git_commit: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries it out.
+pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
+    let record = args.session.find(context)?;
+    let mut connection = Connection::open(context, &record, Role::Driver)?;
+    connection.refresh()?;
+    let before = connection.state.changes.clone();
+    let request = Request::Commit {
+        all: args.all,
+        ignored: args.ignored,
+        dry_run: args.dry_run,
+    };
+    let outcome = outcome(connection.ask(request))?;
+    let code = conclude(&outcome, args.json, false)?;
+    if let (Some(message), Outcome::Committed { paths, .. }) = (&args.git_commit, &outcome) {
+        git_commit::record(&record.info.workspace, paths, &before, message)?;
+    }
+    Ok(code)
+}
+
+/// The outcome that an answer carries. What the server did not carry out was not written: exit 1,
+/// whatever the reason; without an answer nobody knows: exit 2.
+pub fn outcome(answer: Result<Reply, ClientError>) -> Result<Outcome, CliError> {
+    match answer {
+        Ok(Reply::Outcome(outcome)) => Ok(outcome),
+        Ok(_) => Err(CliError::failure("the session server gave no outcome")),
+        Err(ClientError::Failed(failure)) => Err(CliError::from(failure).with_status(REFUSED)),
+        Err(lost) => Err(lost.into()),
+    }
+}
+
+/// Prints how it ended and gives the exit status: 0 done or nothing to do, 1 refused, 2 unsettled.
+pub fn conclude(outcome: &Outcome, as_json: bool, undo: bool) -> Result<ExitCode, CliError> {
+    if as_json {
+        json::print(&json::CommitInfo::from(outcome))?;
+    }
+    let error = match outcome {
+        Outcome::Committed { .. } | Outcome::Planned { .. } | Outcome::Nothing => {
+            if !as_json {
+                writeln!(
+                    std::io::stdout().lock(),
+                    "{}",
+                    report::outcome(outcome, undo)
+                )?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        Outcome::Refused { .. } => CliError::refused(report::outcome(outcome, undo)).hint(
+            "compare with `pvisor-tui diff`; approve other paths, `reset` or `revert` these, or \
+             `discard`",
+        ),
+        Outcome::Unsettled { .. } => CliError::failure(report::outcome(outcome, undo))
+            .hint("`pvisor-tui review` opens the session again and settles it"),
+    };
+    Err(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use pvisor::commit::Refusal;
+    use pvisor::{LayerPath, RelPath};
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_every_path_and_is_status_1() {
+        let refusals = ["a.txt", "b.txt"].map(|path| Refusal {
+            key: LayerPath::new("workspace", RelPath::try_from(path).expect("path")),
+            reason: "the host's file was changed meanwhile".into(),
+        });
+        let refused = Outcome::Refused {
+            refusals: refusals.to_vec(),
+        };
+        let error = conclude(&refused, false, false).expect_err("refused");
+        assert_eq!(error.status(), 1);
+        let mut out = Vec::new();
+        error.print(&mut out).expect("printed");
+        let text = String::from_utf8(out).expect("text");
+        assert!(
+            text.contains("a.txt: the host's") && text.contains("b.txt: "),
+            "{text}"
+        );
+        let unsettled = Outcome::Unsettled {
+            number: 3,
+            reason: "I/O error".into(),
+            ledger: "/s/commits/3/ledger".into(),
+        };
+        let error = conclude(&unsettled, false, false).expect_err("unsettled");
+        assert_eq!(error.status(), 2);
+    }
+}

@@ -1,0 +1,82 @@
+//! A verb's connection to a session's server: what has been agreed, kept up to date while requests
+//! are answered.
+
+use pvisor::protocol::{Hello, PROTOCOL_VERSION, Reply, Request, Role, ServerMessage};
+use pvisor::session::client::{Client, ClientError};
+use pvisor::session::server;
+use pvisor::session::state::{RunState, SessionState};
+use pvisor::session::store::SessionRecord;
+
+use super::context::Context;
+use super::error::CliError;
+
+/// See the module.
+pub struct Connection {
+    /// The connection itself.
+    pub client: Client,
+    /// Everything agreed so far, as of the last answer.
+    pub state: SessionState,
+}
+
+impl Connection {
+    /// Reaches the session's server, starting one when none runs. Must be called while this
+    /// process has one thread.
+    pub fn open(context: &Context, record: &SessionRecord, role: Role) -> Result<Self, CliError> {
+        let (client, welcome) = server::attach(&context.store, record, hello(role))?;
+        Ok(Self {
+            client,
+            state: welcome.state,
+        })
+    }
+
+    /// Has the server look again; the state is up to date afterwards.
+    pub fn refresh(&mut self) -> Result<(), CliError> {
+        self.call(Request::Rescan).map(drop)
+    }
+
+    /// Sends a request and waits for its answer; the state includes all that led to it.
+    pub fn call(&mut self, request: Request) -> Result<Reply, CliError> {
+        Ok(self.ask(request)?)
+    }
+
+    /// The same with the error as it came.
+    pub fn ask(&mut self, request: Request) -> Result<Reply, ClientError> {
+        let reply = self.client.call(request);
+        // What the server agreed on before it answered lies in the channel by now.
+        while let Ok(message) = self.client.messages().try_recv() {
+            apply(&mut self.state, &message);
+        }
+        reply
+    }
+
+    /// Waits until the command has ended; false when the connection ended first.
+    pub fn await_exit(&mut self) -> bool {
+        while self.state.run == Some(RunState::Running) {
+            match self.client.messages().recv() {
+                Ok(message) => apply(&mut self.state, &message),
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+}
+
+/// Takes a message of the server into the state.
+pub fn apply(state: &mut SessionState, message: &ServerMessage) {
+    match message {
+        ServerMessage::Update(update) => state.apply(update),
+        ServerMessage::Snapshot(snapshot) => (**snapshot).clone_into(state),
+        _ => {}
+    }
+}
+
+/// The greeting of a verb that wants no output.
+pub fn hello(role: Role) -> Hello {
+    Hello {
+        version: PROTOCOL_VERSION,
+        role,
+        output: false,
+        size: None,
+        owns_command: false,
+    }
+}

@@ -1,0 +1,257 @@
+//! `diff`: the change set as a patch that `git apply` takes.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use pvisor::LayerPath;
+use pvisor::change::{Change, Class};
+use pvisor::diff::patch::{PatchEntry, left_out, patch};
+use pvisor::layer::{FileType, WORKSPACE};
+use pvisor::protocol::{Contents, Reply, Request, Role, Target};
+use pvisor::session::state::SessionState;
+use pvisor::text::visible;
+
+use super::connection::Connection;
+use super::context::Context;
+use super::error::{CliError, USAGE};
+use super::path_args::PathArgs;
+use super::targets::{self, Items};
+
+/// How often a change that moves while it is read is read again.
+const ATTEMPTS: usize = 5;
+
+/// Print changes as a patch for `git apply`
+///
+/// Without paths: the workspace's changes, without those that git ignores and those below a `.git`
+/// (git applies none there); name them to see them. To a terminal the text is sanitised, to a pipe
+/// or a file it is exact.
+#[derive(Debug, clap::Args)]
+#[command(override_usage = "pvisor-tui diff [S] [PATH]...")]
+pub struct Args {
+    #[command(flatten)]
+    paths: PathArgs,
+}
+
+/// Carries it out.
+pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
+    let (record, paths) = args.paths.resolve(context)?;
+    let mut connection = Connection::open(context, &record, Role::Observer)?;
+    connection.refresh()?;
+    let targets = targets::resolve(&record, &connection.state, &paths, Items::Refused)?;
+    let (keys, folded) = chosen(&connection.state, &targets);
+    let mut out = Printer {
+        out: std::io::BufWriter::new(std::io::stdout().lock()),
+        to_terminal: context.stdout_is_terminal,
+    };
+    let mut layer = WORKSPACE.to_owned();
+    let mut complete = true;
+    for key in keys {
+        let Some((change, contents)) = read(&mut connection, &key)? else {
+            continue;
+        };
+        // git skips what stands before the first header.
+        if change.key.layer != layer {
+            layer.clone_from(&change.key.layer);
+            out.print(format!("# layer {layer}\n").as_bytes())?;
+        }
+        complete &= !contents.too_large;
+        let entry = PatchEntry {
+            change: &change,
+            before: contents.before,
+            after: contents.after,
+        };
+        // Of directories git knows nothing that a patch could lose.
+        if let Some(why) = left_out(&entry).filter(|_| change.file_type() != FileType::Dir) {
+            eprintln_safe(&format!("warning: left out of {key}: {why}"));
+        }
+        out.print(&patch(&[entry]))?;
+    }
+    out.out.flush()?;
+    for (number, what) in folded {
+        if number > 0 {
+            eprintln_safe(&format!(
+                "{number} changes {what} are left out; name them to see them"
+            ));
+        }
+    }
+    Ok(if complete {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(USAGE)
+    })
+}
+
+type LeftOut = [(usize, &'static str); 3];
+
+/// The changes to print, by layer and path, and how many are left out for which reason.
+fn chosen(state: &SessionState, targets: &[Target]) -> (Vec<LayerPath>, LeftOut) {
+    let mut left_out = [
+        (0, "that git ignores"),
+        (0, "below .git"),
+        (0, "in other layers"),
+    ];
+    let keys = state
+        .changes
+        .values()
+        .filter(|change| {
+            if !targets.is_empty() {
+                return targets.iter().any(|target| names(target, change));
+            }
+            let reason = if change.class == Class::Ignored {
+                0
+            } else if change.key.layer != WORKSPACE {
+                2
+            } else if change.key.path.components().any(|part| part == b".git") {
+                1
+            } else {
+                return true;
+            };
+            left_out[reason].0 += 1;
+            false
+        })
+        .map(|change| change.key.clone())
+        .collect();
+    (keys, left_out)
+}
+
+fn names(target: &Target, change: &Change) -> bool {
+    let Target::Path(key) = target else {
+        return false;
+    };
+    change.key.layer == key.layer
+        && (change.key.path.is_within(&key.path)
+            || change.from().is_some_and(|from| from.is_within(&key.path)))
+}
+
+/// A change and the bytes that belong to it; `None` when it is gone by now.
+fn read(
+    connection: &mut Connection,
+    key: &LayerPath,
+) -> Result<Option<(Change, Contents)>, CliError> {
+    for _ in 0..ATTEMPTS {
+        let Some(change) = connection.state.changes.get(key).cloned() else {
+            return Ok(None);
+        };
+        let has_bytes = [&change.before, &change.after]
+            .into_iter()
+            .flatten()
+            .any(|node| matches!(node.file_type, FileType::File | FileType::Symlink));
+        if !has_bytes {
+            let nothing = Contents {
+                digest: change.digest,
+                before: None,
+                after: None,
+                too_large: false,
+            };
+            return Ok(Some((change, nothing)));
+        }
+        if let Reply::Contents(contents) = connection.call(Request::Contents(key.clone()))?
+            && contents.digest == change.digest
+        {
+            return Ok(Some((change, contents)));
+        }
+        connection.refresh()?;
+    }
+    Err(
+        CliError::refused(format!("{key} keeps changing while it is read"))
+            .hint("try again, or `pvisor-tui stop` the command"),
+    )
+}
+
+struct Printer<W: Write> {
+    out: W,
+    to_terminal: bool,
+}
+
+impl<W: Write> Printer<W> {
+    /// Exact to a pipe; to a terminal line by line, tabs kept.
+    fn print(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        if !self.to_terminal {
+            return self.out.write_all(bytes);
+        }
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            for (n, part) in line.split(|byte| *byte == b'\t').enumerate() {
+                if n > 0 {
+                    self.out.write_all(b"\t")?;
+                }
+                self.out.write_all(visible(part).as_bytes())?;
+            }
+            self.out.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+}
+
+fn eprintln_safe(line: &str) {
+    // A closed standard error is no reason to stop.
+    let _ = writeln!(std::io::stderr().lock(), "{}", visible(line.as_bytes()));
+}
+
+#[cfg(test)]
+mod tests {
+    use pvisor::RelPath;
+
+    use super::*;
+    use crate::cli::fixture::{change, renamed};
+
+    fn state() -> SessionState {
+        let mut ignored = change("workspace", b"target/x", &[]);
+        ignored.class = Class::Ignored;
+        let set = [
+            change("workspace", b"a", &[]),
+            change("workspace", b"sub/.git/config", &[]),
+            ignored,
+            change("home", b".profile", &[]),
+            renamed("workspace", b"was", b"is", &[]),
+        ];
+        SessionState {
+            changes: set.into_iter().map(|c| (c.key.clone(), c)).collect(),
+            ..SessionState::default()
+        }
+    }
+
+    #[test]
+    fn without_paths_what_git_apply_takes() {
+        let (keys, left_out) = chosen(&state(), &[]);
+        let names: Vec<_> = keys.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["a", "is"]);
+        assert_eq!(left_out.map(|(number, _)| number), [1, 1, 1]);
+    }
+
+    #[test]
+    fn named_paths_are_never_left_out() {
+        let path = |layer: &str, path: &str| {
+            Target::Path(LayerPath::new(
+                layer,
+                RelPath::try_from(path).expect("path"),
+            ))
+        };
+        let targets = [
+            path("home", ""),
+            path("workspace", "was"),
+            path("workspace", "sub"),
+        ];
+        let (keys, _) = chosen(&state(), &targets);
+        let names: Vec<_> = keys.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["home:.profile", "is", "sub/.git/config"]);
+    }
+
+    #[test]
+    fn exact_to_a_pipe_and_harmless_to_a_terminal() {
+        let bytes = b"+\ta\x1b[2J\r\n-\xff\n";
+        let printed = |to_terminal| {
+            let mut printer = Printer {
+                out: Vec::new(),
+                to_terminal,
+            };
+            printer.print(bytes).expect("printed");
+            printer.out
+        };
+        assert_eq!(printed(false), bytes);
+        let text = String::from_utf8(printed(true)).expect("text");
+        assert!(text.starts_with("+\ta"), "{text:?}");
+        assert!(!text.contains('\u{1b}') && !text.contains('\r'), "{text:?}");
+        assert_eq!(text.lines().count(), 2);
+    }
+}

@@ -1,0 +1,33 @@
+//! `discard`: throws the staged side away.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use pvisor::protocol::{Request, Role};
+
+use super::connection::Connection;
+use super::context::Context;
+use super::error::CliError;
+use super::session_arg::SessionArg;
+
+/// Throw the staged side of a session away
+///
+/// The host keeps what was committed. Refused while the command runs.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    session: SessionArg,
+}
+
+/// Carries it out.
+pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
+    let record = args.session.find(context)?;
+    let mut connection = Connection::open(context, &record, Role::Driver)?;
+    connection.call(Request::Discard)?;
+    writeln!(
+        std::io::stdout().lock(),
+        "discarded session {}",
+        record.info.id
+    )?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,256 @@
+//! `run --headless`: a client without a screen. Owns the passing on of bytes, exact and apart, of
+//! the end of the input and of signals, and the exit status.
+
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, never, select, unbounded};
+use crossterm::terminal;
+use pvisor::protocol::{Request, ServerMessage, Stream, Welcome};
+use pvisor::sandbox::spec::TerminalSize;
+use pvisor::sandbox::{ExitStatus, Stdio};
+use pvisor::session::client::Client;
+use pvisor::session::state::{RunState, SessionState};
+use pvisor::text::visible;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+use signal_hook::iterator::Signals;
+
+use super::connection::apply;
+use super::context::Context;
+use super::error::{CliError, NO_SANDBOX};
+use super::report;
+
+/// Exit status of a program that wrote into a pipe nobody reads.
+const BROKEN_PIPE: u8 = 128 + 13;
+/// Largest piece of input that travels at once.
+const CHUNK: usize = 1 << 16;
+
+/// Passes everything on until the command has ended.
+pub fn run(
+    client: Client,
+    welcome: Welcome,
+    stdio: Stdio,
+    context: &Context,
+) -> Result<ExitCode, CliError> {
+    let client = Arc::new(client);
+    let raw = Raw::enter(stdio, context);
+    forward_input(Arc::clone(&client))?;
+    let signals = signals(stdio).map_err(|error| {
+        CliError::while_doing("signals cannot be watched", error).with_status(NO_SANDBOX)
+    })?;
+    let mut session = Session {
+        state: welcome.state,
+        client,
+        stdout: Some(io::stdout()),
+        stopping: None,
+    };
+    session.write(Stream::Out, &welcome.screen);
+    while session.state.run == Some(RunState::Running) || session.state.run.is_none() {
+        select! {
+            recv(session.client.messages()) -> message => match message {
+                Ok(message) => session.take(&message),
+                Err(_) => return Err(lost(&session.state)),
+            },
+            recv(signals) -> signal => if let Ok(signal) = signal
+                && let Some(code) = session.signalled(signal)
+            {
+                return Ok(code);
+            },
+        }
+    }
+    session.settle();
+    drop(raw);
+    session.conclude()
+}
+
+struct Session {
+    state: SessionState,
+    client: Arc<Client>,
+    /// `None` once its reader has gone.
+    stdout: Option<io::Stdout>,
+    /// The signal that asked for the end.
+    stopping: Option<i32>,
+}
+
+impl Session {
+    fn take(&mut self, message: &ServerMessage) {
+        match message {
+            ServerMessage::Output(stream, bytes) => self.write(*stream, bytes),
+            other => apply(&mut self.state, other),
+        }
+    }
+
+    /// Writes on; when nobody reads any more the command is stopped, as a pipe would have done.
+    fn write(&mut self, stream: Stream, bytes: &[u8]) {
+        match stream {
+            Stream::Err => {
+                // Without a reader there is nothing left to tell, and nobody to tell it to.
+                let _ = io::stderr().lock().write_all(bytes);
+            }
+            Stream::Out => {
+                let Some(stdout) = &self.stdout else { return };
+                let mut out = stdout.lock();
+                if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
+                    drop(out);
+                    self.stdout = None;
+                    let _ = self.client.send(Request::Stop);
+                }
+            }
+        }
+    }
+
+    /// The first signal stops the command, a second one leaves at once (and the server, which knows
+    /// that the command is ours, stops it then).
+    fn signalled(&mut self, signal: i32) -> Option<ExitCode> {
+        if signal == SIGWINCH {
+            if let Ok((cols, rows)) = terminal::size() {
+                let _ = self
+                    .client
+                    .send(Request::Resize(TerminalSize { rows, cols }));
+            }
+            return None;
+        }
+        if self.stopping.replace(signal).is_some() {
+            return Some(ExitCode::from(128 + signal as u8));
+        }
+        let _ = self.client.send(Request::Stop);
+        None
+    }
+
+    /// After the end: the server looks a last time, and what it had to say before has arrived.
+    fn settle(&mut self) {
+        let rescan = self.client.call(Request::Rescan);
+        let client = Arc::clone(&self.client);
+        while let Ok(message) = client.messages().try_recv() {
+            self.take(&message);
+        }
+        if let Err(error) = rescan {
+            let error = CliError::from(error);
+            let _ = error.print(&mut io::stderr().lock());
+        }
+    }
+
+    fn conclude(self) -> Result<ExitCode, CliError> {
+        let session = id(&self.state);
+        let mut err = io::stderr().lock();
+        let command = self
+            .state
+            .info
+            .as_ref()
+            .and_then(|info| info.command.first());
+        match self.state.exit {
+            Some(ExitStatus::Lost) | None => return Err(lost(&self.state)),
+            Some(ExitStatus::NotExecuted(code)) => {
+                let program = command.map(|program| visible(program.as_bytes()));
+                let why = if code == 127 {
+                    "not found"
+                } else {
+                    "cannot be executed"
+                };
+                writeln!(err, "error: {}: {why}", program.unwrap_or_default()).ok();
+            }
+            Some(ExitStatus::TimedOut) => {
+                writeln!(err, "error: the time limit has ended the command").ok();
+            }
+            Some(_) => {}
+        }
+        writeln!(err, "{}", report::last_word(&session, &self.state)).ok();
+        let code = match (self.state.exit, &self.stdout) {
+            (_, None) => BROKEN_PIPE,
+            (exit, Some(_)) => exit.map_or(NO_SANDBOX, ExitStatus::code),
+        };
+        Ok(ExitCode::from(code))
+    }
+}
+
+fn lost(state: &SessionState) -> CliError {
+    CliError::failure("the session server was lost, and the command with it")
+        .hint(format!(
+            "`pvisor-tui review {}` shows what is left",
+            id(state)
+        ))
+        .with_status(NO_SANDBOX)
+}
+
+fn id(state: &SessionState) -> String {
+    state
+        .info
+        .as_ref()
+        .map_or_else(|| "last".into(), |info| info.id.clone())
+}
+
+/// Reads standard input in a thread of its own: it may block for ever.
+fn forward_input(client: Arc<Client>) -> Result<(), CliError> {
+    let started = std::thread::Builder::new()
+        .name("stdin".into())
+        .spawn(move || {
+            let mut stdin = io::stdin().lock();
+            let mut buffer = vec![0; CHUNK];
+            loop {
+                match stdin.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(length) => {
+                        let bytes = buffer[..length].to_vec();
+                        if client.send(Request::Input(bytes)).is_err() {
+                            return;
+                        }
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(_) => break,
+                }
+            }
+            let _ = client.send(Request::InputEnded);
+        });
+    match started {
+        Ok(_) => Ok(()),
+        Err(error) => Err(
+            CliError::while_doing("standard input cannot be read", error).with_status(NO_SANDBOX),
+        ),
+    }
+}
+
+fn signals(stdio: Stdio) -> io::Result<Receiver<i32>> {
+    let mut wanted = vec![SIGINT, SIGTERM, SIGHUP];
+    if matches!(stdio, Stdio::Pty(_)) {
+        wanted.push(SIGWINCH);
+    }
+    let mut signals = Signals::new(wanted)?;
+    let (out, received) = unbounded();
+    let started = std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for signal in signals.forever() {
+                if out.send(signal).is_err() {
+                    break;
+                }
+            }
+        });
+    // Without the thread signals keep their usual effect, which ends us and so the command.
+    Ok(if started.is_ok() { received } else { never() })
+}
+
+/// The caller's terminal in raw mode while a command with a terminal of its own runs: keys reach
+/// it as they are, Ctrl-C too.
+struct Raw {
+    entered: bool,
+}
+
+impl Raw {
+    fn enter(stdio: Stdio, context: &Context) -> Self {
+        let wanted = matches!(stdio, Stdio::Pty(_))
+            && context.stdin_is_terminal
+            && context.stdout_is_terminal;
+        Self {
+            entered: wanted && terminal::enable_raw_mode().is_ok(),
+        }
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        if self.entered {
+            let _ = terminal::disable_raw_mode();
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! `run`: starts a command in a new session, or in one that has ended.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use pvisor::config::{Config, EnvArg, Flag, Places, Sources, environment, load, mount};
+use pvisor::protocol::{Hello, PROTOCOL_VERSION, Request, Role};
+use pvisor::sandbox::spec::TerminalSize;
+use pvisor::sandbox::{Mode, MountAccess, MountSpec, SandboxSpec, Stdio};
+use pvisor::session::server::{self, RunRequest};
+use pvisor::session::state::RunState;
+use pvisor::session::store::{LAST, SessionRecord};
+
+use super::context::{Context, shown};
+use super::error::{CliError, NO_SANDBOX};
+use super::{duration, headless, screen, session_arg};
+
+/// Run a command on staged layers, and show its terminal and its changes
+///
+/// The command sees the workspace at its own path, under its own user. What it writes there and in
+/// the home directory is staged: nothing reaches the host before `commit`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// How the command is run [default: staged]
+    #[arg(long, value_enum)]
+    mode: Option<ModeArg>,
+    /// The workspace [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    workspace: Option<PathBuf>,
+    /// Who merges the staged layers
+    #[arg(long, value_enum, default_value = "auto")]
+    driver: DriverArg,
+    /// A further mount, SRC[:DST]:ACCESS; ACCESS is read, stage, write, hide or private; a colon in
+    /// a path is written `\:`; SRC=NAME names a staged layer
+    #[arg(long, value_name = "MOUNT")]
+    mount: Vec<OsString>,
+    /// Pass the variable K, or set it to V
+    #[arg(long, value_name = "K[=V]")]
+    env: Vec<OsString>,
+    /// The command's network [default: host]
+    #[arg(long, value_enum)]
+    net: Option<NetworkArg>,
+    /// A name for the session
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Without the screen: the command's output goes to standard output and error as it is
+    #[arg(long)]
+    headless: bool,
+    /// With --headless: give the command a terminal even when standard output is none
+    #[arg(long, requires = "headless")]
+    pty: bool,
+    /// Start, print the session's id and return
+    #[arg(long)]
+    detach: bool,
+    /// End the command after this long: 90s, 5m, 1h30m
+    #[arg(long, value_name = "D", value_parser = duration::parse)]
+    timeout: Option<Duration>,
+    /// Run on the layers of a session that has ended [default: last]
+    #[arg(
+        long = "continue",
+        value_name = "S",
+        num_args = 0..=1,
+        default_missing_value = LAST,
+        conflicts_with_all = ["workspace", "mode", "name"]
+    )]
+    resume: Option<OsString>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// `--mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ModeArg {
+    /// On staged layers
+    Staged,
+    /// On the host's files directly
+    Host,
+}
+
+/// `--driver`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DriverArg {
+    /// The fastest that can do it
+    Auto,
+    /// The kernel's overlayfs
+    Overlayfs,
+}
+
+/// `--net`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum NetworkArg {
+    /// The host's own
+    Host,
+    /// None
+    None,
+}
+
+/// Carries it out.
+pub fn run(args: Args, context: &Context) -> Result<ExitCode, CliError> {
+    let has_screen = context.stdin_is_terminal && context.stdout_is_terminal;
+    if !args.headless && !args.detach && !has_screen {
+        return Err(
+            CliError::usage("the screen needs a terminal on standard input and output")
+                .hint("`--headless` runs without the screen, `--detach` in the background"),
+        );
+    }
+    let resume = match &args.resume {
+        None => None,
+        Some(typed) => Some(resumed(context, typed)?),
+    };
+    if let Some(name) = &args.name {
+        check_name(context, name)?;
+    }
+    let workspace = match &resume {
+        Some(record) => record.info.workspace.clone(),
+        None => workspace(context, args.workspace.as_deref())?,
+    };
+    let loaded = load(Sources {
+        paths: &context.paths,
+        environment: &context.environment,
+        workspace: Some(&workspace),
+        flags: &flags(&args),
+    })?;
+    for notice in &loaded.notices {
+        writeln!(std::io::stderr().lock(), "warning: {notice}")?;
+    }
+    let stdio = stdio(&args, context);
+    let request = request(&args, context, &loaded.config, workspace, resume, stdio)?;
+    let shows = !args.detach;
+    let hello = Hello {
+        version: PROTOCOL_VERSION,
+        role: Role::Driver,
+        output: shows,
+        size: match stdio {
+            Stdio::Pty(size) if shows => Some(size),
+            _ => None,
+        },
+        owns_command: args.headless && shows,
+    };
+    let started = server::run(&context.store, request, hello);
+    // From here on nothing is a usage error: whatever failed, the command did not run.
+    let (client, welcome) =
+        started.map_err(|error| CliError::from(error).with_status(NO_SANDBOX))?;
+    if args.detach {
+        let id = welcome.state.info.as_ref().map(|info| info.id.clone());
+        let id = id.unwrap_or_default();
+        if stdio == Stdio::Pipes {
+            client.send(Request::InputEnded)?;
+        }
+        // An answer means that the server has taken the end of the input before we leave.
+        client.call(Request::Rescan)?;
+        writeln!(std::io::stdout().lock(), "{id}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.headless {
+        headless::run(client, welcome, stdio, context)
+    } else {
+        screen::show(client, welcome, &loaded.config, context)
+    }
+}
+
+/// What the flags say to the configuration.
+fn flags(args: &Args) -> Vec<Flag> {
+    let mut flags = Vec::new();
+    if let Some(mode) = args.mode {
+        let mode = match mode {
+            ModeArg::Staged => "staged",
+            ModeArg::Host => "host",
+        };
+        flags.push(Flag {
+            flag: "--mode",
+            key: "mode",
+            value: mode.into(),
+        });
+    }
+    if let Some(network) = args.net {
+        let network = match network {
+            NetworkArg::Host => "host",
+            NetworkArg::None => "none",
+        };
+        flags.push(Flag {
+            flag: "--net",
+            key: "network",
+            value: network.into(),
+        });
+    }
+    flags
+}
+
+/// The session that `--continue` means: one that has ended.
+fn resumed(context: &Context, typed: &OsString) -> Result<SessionRecord, CliError> {
+    let record = session_arg::find(context, typed, true)
+        .map_err(|error| error.with_status(super::error::USAGE))?;
+    match record.state {
+        RunState::Running => Err(CliError::usage(format!(
+            "the command of session {} is still running",
+            record.info.id
+        ))
+        .hint("`pvisor-tui attach` shows it, `pvisor-tui stop` ends it")),
+        RunState::Discarded => Err(CliError::usage(format!(
+            "session {} was discarded; nothing is staged any more",
+            record.info.id
+        ))),
+        _ => Ok(record),
+    }
+}
+
+/// A name must tell sessions apart, and must not look like something else on the command line.
+fn check_name(context: &Context, name: &str) -> Result<(), CliError> {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || !name.chars().all(plain) || name.starts_with(['-', '.']) || name == LAST {
+        return Err(
+            CliError::usage(format!("{name:?} cannot be a session's name"))
+                .hint("letters, digits, `-`, `_` and `.`; not `last`"),
+        );
+    }
+    match context.store.find(name, false) {
+        Ok(record) => Err(CliError::usage(format!(
+            "session {} has the name {name} already",
+            record.info.id
+        ))),
+        Err(_) => Ok(()),
+    }
+}
+
+/// The workspace's root, without links.
+fn workspace(context: &Context, typed: Option<&Path>) -> Result<PathBuf, CliError> {
+    let path = match typed {
+        Some(typed) => context.current_dir.join(typed),
+        None => context.current_dir.clone(),
+    };
+    let real = path.canonicalize().map_err(|error| {
+        CliError::while_doing(format!("looking for the workspace {}", shown(&path)), error)
+    })?;
+    if !real.is_dir() {
+        return Err(CliError::usage(format!(
+            "the workspace {} is no directory",
+            shown(&real)
+        )));
+    }
+    if real.parent().is_none() {
+        return Err(CliError::usage("the workspace cannot be /")
+            .hint("go to the project's directory, or name it with --workspace"));
+    }
+    Ok(real)
+}
+
+/// A terminal for the screen; headless pipes, unless a terminal is there or wanted.
+fn stdio(args: &Args, context: &Context) -> Stdio {
+    if args.headless && !args.pty && !context.stdout_is_terminal {
+        return Stdio::Pipes;
+    }
+    let size = crossterm::terminal::size().ok();
+    let size = size.filter(|(cols, rows)| context.stdout_is_terminal && *cols > 0 && *rows > 0);
+    let (cols, rows) = size.unwrap_or((80, 24));
+    Stdio::Pty(TerminalSize { rows, cols })
+}
+
+fn request(
+    args: &Args,
+    context: &Context,
+    config: &Config,
+    workspace: PathBuf,
+    resume: Option<SessionRecord>,
+    stdio: Stdio,
+) -> Result<RunRequest, CliError> {
+    let mode = resume
+        .as_ref()
+        .map_or(config.mode, |record| record.info.mode);
+    let home = context.paths.home.canonicalize();
+    let home = home.unwrap_or_else(|_| context.paths.home.clone());
+    let in_config = Places {
+        home: &home,
+        base: &workspace,
+    };
+    let on_command_line = Places {
+        base: &context.current_dir,
+        ..in_config
+    };
+    let mut mounts: Vec<MountSpec> = Vec::new();
+    for typed in &config.mounts {
+        mounts.push(mount::split(typed.as_ref())?.resolve(in_config)?);
+    }
+    for typed in &args.mount {
+        mounts.push(mount::split(typed)?.resolve(on_command_line)?);
+    }
+    if resume.is_some()
+        && mounts
+            .iter()
+            .any(|mount| mount.access == MountAccess::Stage)
+    {
+        return Err(CliError::usage(
+            "a session that goes on keeps its layers: no further one can be staged",
+        ));
+    }
+    let paths = |typed: &[String]| -> Vec<PathBuf> {
+        let typed = typed.iter().map(AsRef::as_ref);
+        typed.map(|path| in_config.canonical(path)).collect()
+    };
+    let mut hide = paths(&config.hide);
+    let mut unhide = paths(&config.unhide);
+    // What is hidden by name stays hidden; what is mounted to be seen is seen.
+    unhide.retain(|path| !hide.contains(path));
+    let seen = mounts.iter().filter(|mount| {
+        matches!(
+            mount.access,
+            MountAccess::Read | MountAccess::Stage | MountAccess::Write
+        )
+    });
+    unhide.extend(seen.map(|mount| mount.target.clone()));
+    hide.extend([
+        context.paths.state_dir.clone(),
+        context.paths.runtime_dir.clone(),
+        context.paths.config_dir.clone(),
+    ]);
+    let asked: Vec<EnvArg> = args
+        .env
+        .iter()
+        .map(|typed| {
+            EnvArg::parse(typed)
+                .ok_or_else(|| CliError::usage("--env takes K or K=V, and K a name"))
+        })
+        .collect::<Result<_, _>>()?;
+    Ok(RunRequest {
+        resume,
+        name: args.name.clone(),
+        mode,
+        home: home.clone(),
+        spec: SandboxSpec {
+            mode,
+            command: args.command.clone(),
+            cwd: workspace.clone(),
+            env: agent_environment(args, context, config, mode, &workspace, &asked),
+            layers: Vec::new(),
+            mounts: mounts.clone(),
+            unhide,
+            hide,
+            home,
+            private: PathBuf::new(),
+            stdio,
+            timeout: args.timeout,
+            network: config.network,
+        },
+        mounts,
+        workspace,
+        settings: config.session(),
+    })
+}
+
+/// Mode `host` contains nothing, so the command sees the caller's environment as it is.
+fn agent_environment(
+    args: &Args,
+    context: &Context,
+    config: &Config,
+    mode: Mode,
+    workspace: &Path,
+    asked: &[EnvArg],
+) -> Vec<(OsString, OsString)> {
+    let caller = &context.environment;
+    let mut policy = config.env.clone();
+    if mode == Mode::Host {
+        policy.pass.push("*".into());
+        policy.drop.push("PVISOR_TUI_*".into());
+    }
+    let mut asked = asked.to_vec();
+    // The screen's pane is a terminal of our own, whatever the caller's is.
+    if !args.headless {
+        for (name, value) in [("TERM", "xterm-256color"), ("COLORTERM", "truecolor")] {
+            if !asked.iter().any(|arg| arg.name == name) {
+                asked.push(EnvArg {
+                    name: name.into(),
+                    value: Some(value.into()),
+                });
+            }
+        }
+    }
+    environment(&policy, caller, &context.paths, workspace, &asked)
+}

@@ -1,0 +1,94 @@
+//! Hands a connection over to the screen, and says what is left when the person comes back.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use pvisor::config::Config;
+use pvisor::protocol::{Hello, PROTOCOL_VERSION, Role, Welcome};
+use pvisor::sandbox::spec::TerminalSize;
+use pvisor::session::client::Client;
+use pvisor::session::server;
+use pvisor::session::state::RunState;
+use pvisor::session::store::SessionRecord;
+
+use super::context::Context;
+use super::error::CliError;
+use super::{connection, report};
+use crate::app;
+
+/// Connects to a session and shows it until the person leaves.
+pub fn open(record: &SessionRecord, context: &Context) -> Result<ExitCode, CliError> {
+    if !context.stdin_is_terminal || !context.stdout_is_terminal {
+        return Err(
+            CliError::usage("the screen needs a terminal on standard input and output").hint(
+                "without one: `pvisor-tui changes`, `diff`, `approve`, `reject` and `commit`",
+            ),
+        );
+    }
+    let loaded = pvisor::config::load(pvisor::config::Sources {
+        paths: &context.paths,
+        environment: &context.environment,
+        workspace: None,
+        flags: &[],
+    })?;
+    let size = crossterm::terminal::size().ok();
+    let hello = Hello {
+        version: PROTOCOL_VERSION,
+        role: Role::Driver,
+        output: true,
+        size: size.map(|(cols, rows)| TerminalSize { rows, cols }),
+        owns_command: false,
+    };
+    let (client, welcome) = server::attach(&context.store, record, hello)?;
+    show(client, welcome, &loaded.config, context)
+}
+
+/// Shows a session until the person leaves, then says on standard error what is staged and how to
+/// come back.
+pub fn show(
+    client: Client,
+    welcome: Welcome,
+    config: &Config,
+    context: &Context,
+) -> Result<ExitCode, CliError> {
+    let id = welcome.state.info.as_ref().map(|info| info.id.clone());
+    let id = id.unwrap_or_default();
+    let options = app::Options {
+        theme: Some(config.theme.clone()),
+        themes: Some(context.paths.config_dir.join("themes")),
+        keys: config.keys.clone(),
+        scrollback: config.scrollback as usize,
+        ..app::Options::default()
+    };
+    app::run(client, welcome, options)
+        .map_err(|error| CliError::while_doing("the screen has failed", format!("{error:#}")))?;
+    say_goodbye(&id, context)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say_goodbye(id: &str, context: &Context) -> Result<(), CliError> {
+    let Ok(record) = context.store.load(id) else {
+        return Ok(());
+    };
+    // The server stays for a moment after its last client; what it knows is told without starting
+    // another one.
+    let socket = context.store.socket(id);
+    let staged = Client::connect(&socket, connection::hello(Role::Observer)).ok();
+    let staged = staged.map(|(_, welcome)| report::counted(welcome.state.changes.values()));
+    let mut err = std::io::stderr().lock();
+    if let Some(staged) = staged.filter(|_| record.state != RunState::Discarded) {
+        writeln!(err, "pvisor-tui: session {id}: {staged} staged")?;
+    }
+    match record.state {
+        RunState::Running => writeln!(
+            err,
+            "pvisor-tui: session {id} goes on; `pvisor-tui attach {id}` shows it, `pvisor-tui stop \
+             {id}` ends it"
+        )?,
+        RunState::Discarded => writeln!(err, "pvisor-tui: session {id} was discarded")?,
+        RunState::Exited | RunState::Lost | RunState::Committed => {
+            writeln!(err, "{}", report::come_back(id))?;
+        }
+    }
+    Ok(())
+}

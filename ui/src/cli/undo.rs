@@ -1,0 +1,32 @@
+//! `undo`: takes the last commit back.
+
+use std::process::ExitCode;
+
+use pvisor::protocol::{Request, Role};
+
+use super::commit;
+use super::connection::Connection;
+use super::context::Context;
+use super::error::CliError;
+use super::session_arg::SessionArg;
+
+/// Take the last commit back
+///
+/// A commit of what was there before, under the same rules: it refuses to overwrite what somebody
+/// else wrote meanwhile.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    session: SessionArg,
+    /// As JSON, in the form of `commit --json`
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries it out.
+pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
+    let record = args.session.find(context)?;
+    let mut connection = Connection::open(context, &record, Role::Driver)?;
+    let outcome = commit::outcome(connection.ask(Request::Undo))?;
+    commit::conclude(&outcome, args.json, true)
+}
