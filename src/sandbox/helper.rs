@@ -19,10 +19,11 @@ use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
 use super::agent::{Program, Streams};
 use super::failure::{Doing, Failure};
+use super::spec::Network;
 use super::supervisor::{Reach, Supervisor};
 use super::view::{self, MountedLayer, View};
 use super::wire::{Answer, Prepared, Question, send_fds};
-use super::{Boundary, Mode, SandboxSpec, Stdio, init, namespace, overlay};
+use super::{Boundary, Mode, SandboxSpec, Stdio, init, namespace, network, overlay};
 use crate::RelPath;
 use crate::layer::{AccessError, Layer, restore, walk};
 use crate::protocol::codec;
@@ -203,6 +204,7 @@ fn begin(
     };
     unshare(CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS)
         .doing("making pid, ipc and uts namespaces")?;
+    network::enter(spec.network)?;
     // SAFETY: this process has one thread, so the child may do anything.
     let first = match unsafe { fork() }.doing("forking")? {
         ForkResult::Child => {
@@ -215,7 +217,13 @@ fn begin(
     drop((supervisor, streams));
     let pidfd = pidfd_open(first).doing("watching the first process")?;
     forget_children(first).doing("ignoring children")?;
-    announce(socket, boundary(&mut view), &pidfd, master.as_ref()).doing("answering the server")?;
+    announce(
+        socket,
+        boundary(&mut view, spec.network),
+        &pidfd,
+        master.as_ref(),
+    )
+    .doing("answering the server")?;
     Ok((view.layers, held))
 }
 
@@ -248,14 +256,16 @@ fn streams(
     }
 }
 
-fn boundary(view: &mut View) -> Boundary {
+fn boundary(view: &mut View, network: Network) -> Boundary {
+    let mut namespaces = vec!["user", "mnt", "pid", "ipc", "uts"];
+    if network == Network::None {
+        namespaces.push("net");
+    }
     Boundary {
         mode: Mode::Staged.name().into(),
-        namespaces: ["user", "mnt", "pid", "ipc", "uts"]
-            .map(String::from)
-            .into(),
+        namespaces: namespaces.into_iter().map(String::from).collect(),
         layers: std::mem::take(&mut view.reasons),
-        network: "host".into(),
+        network: network.name().into(),
         hidden: std::mem::take(&mut view.hidden),
         writable: std::mem::take(&mut view.writable),
         notes: std::mem::take(&mut view.notes),

@@ -12,6 +12,7 @@ mod host;
 mod init;
 mod mount_api;
 mod namespace;
+mod network;
 mod overlay;
 mod probe;
 pub mod spec;

@@ -49,6 +49,16 @@ pub enum Network {
     None,
 }
 
+impl Network {
+    /// The name used on the command line and in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Network::Host => "host",
+            Network::None => "none",
+        }
+    }
+}
+
 /// Rows and columns of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TerminalSize {

@@ -148,9 +148,8 @@ impl Agent {
 
     /// Its process is gone.
     pub fn exited(&mut self) {
+        // What it wrote waits for the first listener: it may have ended before its client came.
         self.exited = true;
-        // A terminal's or pipe's end is read by somebody, or nothing would ever end.
-        self.listen();
         if self.contained {
             return;
         }

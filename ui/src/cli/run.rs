@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use pvisor::config::{Config, EnvArg, Flag, Places, Sources, environment, load, mount};
 use pvisor::protocol::{Hello, PROTOCOL_VERSION, Request, Role};
-use pvisor::sandbox::spec::TerminalSize;
+use pvisor::sandbox::spec::{Network, TerminalSize};
 use pvisor::sandbox::{Mode, MountAccess, MountSpec, SandboxSpec, Stdio};
 use pvisor::session::server::{self, RunRequest};
 use pvisor::session::state::RunState;
@@ -128,6 +128,15 @@ pub fn run(args: Args, context: &Context) -> Result<ExitCode, CliError> {
     })?;
     for notice in &loaded.notices {
         writeln!(std::io::stderr().lock(), "warning: {notice}")?;
+    }
+    let mode = resume
+        .as_ref()
+        .map_or(loaded.config.mode, |record| record.info.mode);
+    if mode == Mode::Host && loaded.config.network != Network::Host {
+        return Err(CliError::usage(
+            "mode host contains nothing: the command has the host's network",
+        )
+        .hint("`--mode staged --net none` takes the network away"));
     }
     let stdio = stdio(&args, context);
     let request = request(&args, context, &loaded.config, workspace, resume, stdio)?;
