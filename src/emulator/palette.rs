@@ -42,12 +42,18 @@ pub fn nearest_indexed(rgb: (u8, u8, u8)) -> u8 {
     nearest(rgb, 16..=255)
 }
 
-/// The entry of the first 16 nearest to a colour.
+/// The entry of the first 16 nearest to a colour; what has a hue keeps one.
 pub fn nearest_sixteen(rgb: (u8, u8, u8)) -> u8 {
-    nearest(rgb, 0..=15)
+    let grey = |index: &u8| matches!(index, 0 | 7 | 8 | 15);
+    let spread = rgb.0.max(rgb.1).max(rgb.2) - rgb.0.min(rgb.1).min(rgb.2);
+    if spread > 64 {
+        nearest(rgb, (0..=15).filter(|index| !grey(index)))
+    } else {
+        nearest(rgb, (0..=15).filter(grey))
+    }
 }
 
-fn nearest(rgb: (u8, u8, u8), among: std::ops::RangeInclusive<u8>) -> u8 {
+fn nearest(rgb: (u8, u8, u8), among: impl Iterator<Item = u8>) -> u8 {
     among
         .min_by_key(|&index| distance(rgb, rgb_of(index)))
         .unwrap_or_default()
@@ -112,6 +118,9 @@ mod tests {
             assert_eq!(rgb_of(nearest_indexed(rgb_of(index))), rgb_of(index));
         }
         assert_eq!(nearest_sixteen((250, 10, 10)), 9);
+        assert_eq!(nearest_sixteen((215, 119, 87)), 3);
+        assert_eq!(nearest_sixteen((48, 48, 48)), 0);
+        assert_eq!(nearest_sixteen((240, 240, 240)), 15);
     }
 
     #[test]

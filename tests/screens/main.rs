@@ -1,3 +1,10 @@
-//! What a person sees, as snapshots.
+//! The screens of the workstation: state in, picture out; and the help of the command line.
 
+mod agent_pane;
 mod cli_reference;
+mod consent;
+mod deciding;
+mod fixture;
+mod hostile;
+mod sizes;
+mod views;

@@ -6,9 +6,13 @@ pub mod action;
 pub mod agent;
 pub mod app;
 pub mod cli;
+pub mod effect;
+
+pub mod input;
 pub mod keymap;
 pub mod model;
 pub mod terminal;
 pub mod theme;
 pub mod update;
 pub mod view;
+pub mod widget;

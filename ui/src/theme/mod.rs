@@ -1,0 +1,433 @@
+//! Themes: styles by scope, from TOML files built in or a person's own. Owns their format,
+//! inheritance and fallback; draws nothing. The only reading of files in this module is
+//! [`Theme::load`] of a person's theme.
+
+pub mod color;
+pub mod scopes;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use ratatui::style::{Modifier, Style};
+use serde::Deserialize;
+
+pub use color::Depth;
+use color::Paint;
+
+const BUILT_IN: &[(&str, &str)] = &[
+    ("dark", include_str!("../../../themes/dark.toml")),
+    ("light", include_str!("../../../themes/light.toml")),
+];
+
+/// Why a theme cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ThemeError {
+    /// No theme of that name.
+    #[error("no theme is named `{name}`; there are {}.", .known.join(", "))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// The file cannot be read.
+    #[error("reading the theme {}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The file is not a theme.
+    #[error("the theme `{name}` is not valid: {cause}")]
+    Invalid {
+        /// Which.
+        name: String,
+        /// Why not.
+        cause: String,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    inherits: Option<String>,
+    #[serde(default)]
+    palette: BTreeMap<String, Written>,
+    #[serde(default)]
+    scopes: BTreeMap<String, Entry>,
+}
+
+/// `"#rrggbb"`, a name, or both: the true colour and what stands for it among 16.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum Written {
+    One(String),
+    Two([String; 2]),
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    fg: Option<Written>,
+    bg: Option<Written>,
+    #[serde(default)]
+    add: Vec<String>,
+    /// Added where there are no colours.
+    #[serde(default)]
+    mono: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Look {
+    fg: Option<Paint>,
+    bg: Option<Paint>,
+    add: Modifier,
+    mono: Modifier,
+}
+
+/// Styles by scope, ready for a terminal.
+#[derive(Debug, Clone)]
+pub struct Theme {
+    name: String,
+    depth: Depth,
+    looks: HashMap<String, Look>,
+    styles: HashMap<String, Style>,
+}
+
+/// Names of the built-in themes.
+pub fn names() -> Vec<&'static str> {
+    BUILT_IN.iter().map(|(name, _)| *name).collect()
+}
+
+/// Names of all themes: the built-in ones and those in `directory`.
+pub fn names_in(directory: Option<&Path>) -> Vec<String> {
+    let mut all: Vec<String> = names().into_iter().map(str::to_owned).collect();
+    let entries = directory.and_then(|d| std::fs::read_dir(d).ok());
+    let mut own: Vec<String> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|e| {
+            let path = e.path();
+            let toml = path.extension().is_some_and(|x| x == "toml");
+            let stem = path.file_stem()?.to_str()?.to_owned();
+            (toml && !all.contains(&stem)).then_some(stem)
+        })
+        .collect();
+    own.sort();
+    all.append(&mut own);
+    all
+}
+
+impl Theme {
+    /// The theme of this name, from `directory` (a person's own wins) or built in.
+    pub fn load(name: &str, directory: Option<&Path>, depth: Depth) -> Result<Self, ThemeError> {
+        let mut looks = HashMap::new();
+        let mut chain: Vec<String> = Vec::new();
+        let mut files = Vec::new();
+        let mut next = Some(name.to_owned());
+        while let Some(name) = next {
+            // A person's `dark` may build on the built-in one.
+            let own = !chain.contains(&name);
+            if !own && chain.iter().filter(|n| **n == name).count() > 1 {
+                return Err(ThemeError::Invalid {
+                    name,
+                    cause: "it inherits from itself.".into(),
+                });
+            }
+            let text = read(&name, directory.filter(|_| own))?;
+            let file: File = toml::from_str(&text).map_err(|e| ThemeError::Invalid {
+                name: name.clone(),
+                cause: e.to_string(),
+            })?;
+            next = file.inherits.clone();
+            chain.push(name.clone());
+            files.push((name, file));
+        }
+        let mut palette = BTreeMap::new();
+        for (_, file) in files.iter().rev() {
+            palette.extend(file.palette.clone());
+        }
+        for (name, file) in files.iter().rev() {
+            for (scope, entry) in &file.scopes {
+                let look = entry.look(&palette).map_err(|cause| ThemeError::Invalid {
+                    name: name.clone(),
+                    cause: format!("scope `{scope}`: {cause}"),
+                })?;
+                if !scopes::SCOPES
+                    .iter()
+                    .any(|(s, _)| s == scope || s.starts_with(&format!("{scope}.")))
+                {
+                    return Err(ThemeError::Invalid {
+                        name: name.clone(),
+                        cause: format!("there is no scope `{scope}`."),
+                    });
+                }
+                looks.insert(scope.clone(), look);
+            }
+        }
+        let mut theme = Self {
+            name: name.to_owned(),
+            depth,
+            looks,
+            styles: HashMap::new(),
+        };
+        for (scope, _) in scopes::SCOPES {
+            let style = theme
+                .look(scope)
+                .map_or_else(Style::new, |l| l.style(depth));
+            theme.styles.insert((*scope).to_owned(), style);
+        }
+        Ok(theme)
+    }
+
+    /// The dark theme; for when a chosen one cannot be used.
+    pub fn fallback(depth: Depth) -> Self {
+        // Built in and loaded by a test; without it everything is drawn in the terminal's own
+        // colours.
+        Self::load("dark", None, depth).unwrap_or_else(|_| Self {
+            name: "none".into(),
+            depth,
+            looks: HashMap::new(),
+            styles: HashMap::new(),
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The terminal's colours it was made for.
+    pub fn depth(&self) -> Depth {
+        self.depth
+    }
+
+    /// The style of a scope.
+    pub fn style(&self, scope: &str) -> Style {
+        debug_assert!(
+            scopes::SCOPES.iter().any(|(s, _)| *s == scope),
+            "{scope} is not among the scopes"
+        );
+        self.styles.get(scope).copied().unwrap_or_default()
+    }
+
+    /// A scope's look, or that of the nearest prefix.
+    fn look(&self, scope: &str) -> Option<Look> {
+        let mut name = scope;
+        loop {
+            if let Some(look) = self.looks.get(name) {
+                return Some(*look);
+            }
+            name = &name[..name.rfind('.')?];
+        }
+    }
+}
+
+fn read(name: &str, directory: Option<&Path>) -> Result<String, ThemeError> {
+    // A name, not a path.
+    let plain = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
+    if let Some(directory) = directory.filter(|_| plain) {
+        let path = directory.join(format!("{name}.toml"));
+        match std::fs::read_to_string(&path) {
+            Ok(text) => return Ok(text),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(source) => return Err(ThemeError::Read { path, source }),
+        }
+    }
+    BUILT_IN
+        .iter()
+        .find(|(n, _)| *n == name)
+        .map(|(_, text)| (*text).to_owned())
+        .ok_or_else(|| ThemeError::Unknown {
+            name: pvisor::text::visible(name.as_bytes()).into_owned(),
+            known: names_in(directory),
+        })
+}
+
+impl Written {
+    fn paint(&self, palette: &BTreeMap<String, Written>) -> Result<Paint, String> {
+        let parse = |text: &str| {
+            Paint::parse(text)
+                .ok_or_else(|| format!("`{text}` is neither a colour nor in the palette."))
+        };
+        match self {
+            Written::One(name) => match palette.get(name) {
+                Some(Written::One(text)) => parse(text),
+                Some(two @ Written::Two(_)) => two.paint(palette),
+                None => parse(name),
+            },
+            Written::Two([rgb, name]) => {
+                let basic = color::basic(name)
+                    .ok_or_else(|| format!("`{name}` is not one of the 16 colours."))?;
+                Ok(Paint {
+                    basic,
+                    ..parse(rgb)?
+                })
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn look(&self, palette: &BTreeMap<String, Written>) -> Result<Look, String> {
+        let paint = |w: &Option<Written>| w.as_ref().map(|w| w.paint(palette)).transpose();
+        Ok(Look {
+            fg: paint(&self.fg)?,
+            bg: paint(&self.bg)?,
+            add: modifiers(&self.add)?,
+            mono: modifiers(&self.mono)?,
+        })
+    }
+}
+
+fn modifiers(names: &[String]) -> Result<Modifier, String> {
+    names.iter().try_fold(Modifier::empty(), |sum, name| {
+        Ok(sum
+            | match name.as_str() {
+                "bold" => Modifier::BOLD,
+                "dim" => Modifier::DIM,
+                "italic" => Modifier::ITALIC,
+                "underlined" => Modifier::UNDERLINED,
+                "reversed" => Modifier::REVERSED,
+                other => return Err(format!("`{other}` is not a modifier.")),
+            })
+    })
+}
+
+impl Look {
+    fn style(self, depth: Depth) -> Style {
+        let mut style = Style::new().add_modifier(self.add);
+        if depth == Depth::None {
+            return style.add_modifier(self.mono);
+        }
+        style.fg = self.fg.and_then(|p| p.at(depth));
+        style.bg = self.bg.and_then(|p| p.at(depth));
+        style
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_theme_has_every_scope_and_contrast() {
+        for name in names() {
+            let theme = Theme::load(name, None, Depth::True).expect("loads");
+            let ground = theme
+                .look("ui.background")
+                .and_then(|l| l.bg)
+                .expect("a background");
+            for (scope, _) in scopes::SCOPES {
+                let look = theme
+                    .look(scope)
+                    .unwrap_or_else(|| panic!("{name}: {scope}"));
+                if scope.starts_with("ui.border") {
+                    continue;
+                }
+                let text = theme.look("ui.text").and_then(|l| l.fg).expect("a text");
+                let (fg, bg) = (look.fg.unwrap_or(text), look.bg.unwrap_or(ground));
+                let contrast = fg.contrast(bg);
+                assert!(
+                    contrast >= 4.5,
+                    "{name}: {scope} has contrast {contrast:.2}"
+                );
+            }
+            // Text of any kind stays readable on the cursor's row.
+            for row in ["ui.cursor", "ui.cursor.idle", "ui.range"] {
+                let bg = theme.look(row).and_then(|l| l.bg).expect("a background");
+                for (scope, _) in scopes::SCOPES {
+                    let look = theme.look(scope).expect("checked");
+                    if let (Some(fg), None) = (look.fg, look.bg)
+                        && !scope.starts_with("ui.border")
+                    {
+                        let contrast = fg.contrast(bg);
+                        assert!(contrast >= 4.5, "{name}: {scope} on {row}: {contrast:.2}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sixteen_colours_never_put_a_colour_on_itself() {
+        for name in names() {
+            let theme = Theme::load(name, None, Depth::Basic).expect("loads");
+            let ground = theme.style("ui.background").bg;
+            for (scope, _) in scopes::SCOPES {
+                let style = theme.style(scope);
+                if style.fg.is_some() {
+                    assert_ne!(style.fg, style.bg.or(ground), "{name}: {scope}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_colours_what_differs_by_colour_differs_by_shape() {
+        for name in names() {
+            let theme = Theme::load(name, None, Depth::None).expect("loads");
+            for scope in [
+                "ui.cursor",
+                "ui.tab.active",
+                "ui.range",
+                "text.escape",
+                "text.match",
+            ] {
+                let style = theme.style(scope);
+                assert!(style.fg.is_none() && style.bg.is_none());
+                assert!(!style.add_modifier.is_empty(), "{name}: {scope}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_persons_theme_inherits_and_is_checked() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write = |name: &str, text: &str| {
+            std::fs::write(dir.path().join(format!("{name}.toml")), text).expect("written");
+        };
+        write(
+            "mine",
+            "inherits = \"dark\"\n[palette]\nred = \"#ff8888\"\n[scopes]\n\"diff.plus\" = { fg = [\"#00ff00\", \"green\"] }\n",
+        );
+        let load = |name: &str| Theme::load(name, Some(dir.path()), Depth::True);
+        let theme = load("mine").expect("loads");
+        assert_eq!(
+            theme.style("diff.plus").fg,
+            Some(ratatui::style::Color::Rgb(0, 255, 0))
+        );
+        // The palette of the child colours the parent's scopes.
+        assert_eq!(
+            theme.style("kind.deleted").fg,
+            Some(ratatui::style::Color::Rgb(0xff, 0x88, 0x88))
+        );
+        assert!(names_in(Some(dir.path())).contains(&"mine".to_owned()));
+        write("loop", "inherits = \"loop\"\n");
+        assert!(load("loop").is_err());
+        write("bad", "[scopes]\n\"diff.plos\" = { fg = \"#00ff00\" }\n");
+        assert!(
+            load("bad")
+                .expect_err("refused")
+                .to_string()
+                .contains("diff.plos")
+        );
+        write("worse", "[scopes]\n\"diff.plus\" = { fg = \"nocolour\" }\n");
+        assert!(load("worse").is_err());
+        assert!(load("../mine").is_err());
+        assert!(matches!(load("nosuch"), Err(ThemeError::Unknown { .. })));
+    }
+
+    #[test]
+    fn the_readme_lists_every_scope_and_views_use_no_other() {
+        let readme = include_str!("../../../themes/README.md");
+        for (scope, what) in scopes::SCOPES {
+            assert!(
+                readme.contains(&format!("| `{scope}` | {what} |")),
+                "themes/README.md lacks {scope}"
+            );
+        }
+    }
+}

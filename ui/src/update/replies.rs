@@ -1,0 +1,213 @@
+//! What comes from the server: agreed facts, the agent's bytes, answers to requests.
+
+use pvisor::LayerPath;
+use pvisor::commit::Outcome;
+use pvisor::layer::Digest;
+use pvisor::protocol::{Failure, Reply, ServerMessage};
+use pvisor::session::state::{SessionState, Update};
+
+use super::pages;
+use crate::effect::{Effect, Leave, Purpose};
+use crate::model::dialog::Check;
+use crate::model::document::Document;
+use crate::model::{Model, Notice, Severity};
+
+/// Takes a message in. Returns whether anything on the screen may look different.
+pub fn message(model: &mut Model, state: &mut SessionState, message: ServerMessage) -> bool {
+    match message {
+        ServerMessage::Update(update) => {
+            note(model, &update);
+            state.apply(&update);
+            model.stale = true;
+        }
+        ServerMessage::Snapshot(snapshot) => {
+            *state = *snapshot;
+            model.stale = true;
+        }
+        ServerMessage::Output(_, bytes) => {
+            // Only the server answers the agent's queries.
+            drop(model.agent.emulator.feed(&bytes));
+        }
+        ServerMessage::Resized(size) => model.agent.emulator.resize(size),
+        ServerMessage::Welcome(_) | ServerMessage::Refused(_) | ServerMessage::Reply(..) => {
+            return false;
+        }
+    }
+    true
+}
+
+fn note(model: &mut Model, update: &Update) {
+    match update {
+        Update::Exited { status, .. } => {
+            // A dead command's mouse and paste modes must not outlive it.
+            model.agent.emulator.release_input();
+            model.say(
+                Severity::Info,
+                format!("The command has ended with status {}.", status.code()),
+            );
+        }
+        // The state keeps it; here it is only shown.
+        Update::Noticed(text) => {
+            model.notice = Some(Notice {
+                severity: Severity::Warning,
+                text: pvisor::text::visible(text.as_bytes()).into_owned(),
+            });
+        }
+        Update::Lost => model.say(
+            Severity::Error,
+            "The server was lost while the command ran.",
+        ),
+        _ => {}
+    }
+}
+
+/// Takes the answer to a request in.
+pub fn replied(
+    model: &mut Model,
+    purpose: &Purpose,
+    result: Result<Reply, Failure>,
+) -> Vec<Effect> {
+    if matches!(
+        purpose,
+        Purpose::Commit | Purpose::UndoCommit | Purpose::Revert
+    ) {
+        model.busy = None;
+    }
+    let reply = match result {
+        Ok(reply) => reply,
+        Err(failure) => {
+            failed(model, purpose, &failure);
+            return Vec::new();
+        }
+    };
+    match (purpose, reply) {
+        (Purpose::Plan(number), Reply::Outcome(outcome)) => {
+            pages::checked(model, *number, Check::Done(outcome));
+        }
+        (Purpose::Commit, Reply::Outcome(outcome)) => {
+            say_outcome(model, "committed", &outcome);
+        }
+        (Purpose::UndoCommit, Reply::Outcome(outcome)) => say_outcome(model, "put back", &outcome),
+        (Purpose::Revert, Reply::Concerned(keys)) => model.say(
+            Severity::Info,
+            format!("Taken back in the agent's view: {}.", names(&keys)),
+        ),
+        (Purpose::Revert, _) => model.say(Severity::Info, "Taken back in the agent's view."),
+        (Purpose::Rescan, _) => model.say(Severity::Info, "The change set is up to date."),
+        (Purpose::Stop, _) => model.say(Severity::Info, "The command is being ended."),
+        (Purpose::Discard, _) => return vec![Effect::Leave(Leave::Discarded)],
+        _ => {}
+    }
+    Vec::new()
+}
+
+fn names(keys: &[LayerPath]) -> String {
+    match keys {
+        [key] => key.to_string(),
+        many => format!("{} changes", many.len()),
+    }
+}
+
+fn say_outcome(model: &mut Model, word: &str, outcome: &Outcome) {
+    match outcome {
+        Outcome::Committed { number, paths } => model.say(
+            Severity::Info,
+            format!("Commit {number}: {word} {} paths.", paths.len()),
+        ),
+        Outcome::Refused { refusals } => {
+            for refusal in refusals.iter().rev() {
+                model.say(
+                    Severity::Error,
+                    format!(
+                        "{}: {}",
+                        refusal.key,
+                        pvisor::text::visible(refusal.reason.as_bytes())
+                    ),
+                );
+            }
+            if refusals.len() > 1 {
+                model.say(
+                    Severity::Error,
+                    format!(
+                        "Nothing was written: {} paths stand in the way, see the log.",
+                        refusals.len()
+                    ),
+                );
+            }
+        }
+        Outcome::Nothing => model.say(Severity::Info, "There was nothing to do."),
+        Outcome::Planned { .. } => {}
+        Outcome::Unsettled { number, reason, .. } => model.say(
+            Severity::Error,
+            format!(
+                "Commit {number} is unsettled ({}): run `pvisor-tui recover`.",
+                pvisor::text::visible(reason.as_bytes())
+            ),
+        ),
+    }
+}
+
+fn failed(model: &mut Model, purpose: &Purpose, failure: &Failure) {
+    let text = pvisor::text::visible(failure.to_string().as_bytes()).into_owned();
+    if let Purpose::Plan(number) = purpose {
+        pages::checked(model, *number, Check::Failed(text));
+        return;
+    }
+    if let (Purpose::Decide, Failure::Changed { path, .. }) = (purpose, failure) {
+        let seen = model.diff.seen(path).is_some_and(|s| s.after.is_some());
+        let look = model
+            .keymap
+            .key(crate::action::Name::SinceSeen)
+            .filter(|_| seen)
+            .map(|key| format!(" `{key}` shows what changed."))
+            .unwrap_or_default();
+        model.say(
+            Severity::Error,
+            format!("{path} has changed since it was shown: nothing was decided.{look}"),
+        );
+        return;
+    }
+    model.say(Severity::Error, text);
+}
+
+/// A request could not be sent: the connection is gone.
+pub fn failed_to_send(model: &mut Model, purpose: &Purpose) {
+    if let Purpose::Commit | Purpose::UndoCommit | Purpose::Revert = purpose {
+        model.busy = None;
+    }
+    model.lost = true;
+}
+
+/// A diff was worked out, or could not be.
+pub fn loaded(model: &mut Model, key: &LayerPath, asked: Digest, result: Result<Document, String>) {
+    model.diff.loading.retain(|(k, d)| (k, *d) != (key, asked));
+    match result {
+        Ok(document) => {
+            if document.digest != asked {
+                // The change moved while it was read; its update asks again.
+                model.diff.failed = Some((
+                    key.clone(),
+                    asked,
+                    "It changed while it was read.".to_owned(),
+                ));
+            }
+            model.diff.store(document);
+        }
+        Err(text) => model.diff.failed = Some((key.clone(), asked, text)),
+    }
+}
+
+/// What changed since it was seen was worked out.
+pub fn since_ready(model: &mut Model, document: Document) {
+    let current = model
+        .diff
+        .document
+        .as_ref()
+        .is_some_and(|d| d.key == document.key && d.digest == document.digest);
+    if current && model.diff.key.as_ref() == Some(&document.key) {
+        model.diff.since = Some(std::sync::Arc::new(document));
+        model.diff.anchor = None;
+        model.diff.cursor = 0;
+        model.diff.top = 0;
+    }
+}
