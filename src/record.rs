@@ -206,12 +206,11 @@ impl OutputRecord {
                 event(&mut lines, time, 's', name(stream));
                 self.stream = Some(stream);
             }
-            match std::str::from_utf8(piece) {
-                Ok(text) => event(&mut lines, time, 'o', text),
-                Err(_) => {
-                    event(&mut lines, time, 'b', &BASE64.encode(piece));
-                    event(&mut lines, time, 'o', &String::from_utf8_lossy(piece));
-                }
+            if let Ok(text) = std::str::from_utf8(piece) {
+                event(&mut lines, time, 'o', text);
+            } else {
+                event(&mut lines, time, 'b', &BASE64.encode(piece));
+                event(&mut lines, time, 'o', &String::from_utf8_lossy(piece));
             }
             self.append(&lines)?;
         }

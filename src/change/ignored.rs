@@ -82,13 +82,12 @@ impl Rules {
         let mut chain: Vec<RelPath> = path.ancestors().filter(|p| !p.is_root()).collect();
         chain.reverse();
         for dir in chain {
-            let ignored = match self.dirs.get(&dir) {
-                Some(known) => *known,
-                None => {
-                    let ignored = self.matches(lower, &dir, true);
-                    self.dirs.insert(dir, ignored);
-                    ignored
-                }
+            let ignored = if let Some(known) = self.dirs.get(&dir) {
+                *known
+            } else {
+                let ignored = self.matches(lower, &dir, true);
+                self.dirs.insert(dir, ignored);
+                ignored
             };
             if ignored {
                 return true;

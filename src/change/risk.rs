@@ -146,7 +146,7 @@ fn by_node(path: &RelPath, before: Option<&Node>, after: &Node, found: &mut Vec<
             if leaves(path, target) {
                 found.push(Risk::OutsideLink);
             }
-            if crate::text::has_hidden(target) || target.iter().any(|b| b.is_ascii_control()) {
+            if crate::text::has_hidden(target) || target.iter().any(u8::is_ascii_control) {
                 found.push(Risk::HiddenText);
             }
             return;
@@ -197,8 +197,7 @@ pub(super) fn is_git_object(path: &RelPath, is_dir: bool) -> bool {
     }
     let hex = |s: &[u8]| s.iter().all(u8::is_ascii_hexdigit);
     match (&parts[git + 2 + objects..], is_dir) {
-        ([], true) => true,
-        ([b"pack" | b"info"], true) => true,
+        ([] | [b"pack" | b"info"], true) => true,
         ([fan], true) => fan.len() == 2 && hex(fan),
         ([fan, rest], false) if fan.len() == 2 => {
             hex(fan) && hex(rest) && (rest.len() == 38 || rest.len() == 62)

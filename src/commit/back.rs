@@ -5,13 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
+use std::time::Instant;
 
 use crate::layer::{FileType, Node};
 use crate::{LayerPath, RelPath};
 
-use super::lease::Lease;
+use super::lease::{Lease, PATIENCE};
 use super::ledger::{self, Action, Piece, Source, Step};
-use super::place::{Place, Root, below, shown, words};
+use super::place::{Look, Place, Root, below, shown, words};
 use super::publish::{adjust, swap};
 use super::verify::{self, Expect, Tree};
 use super::{Refusal, host, preflight, settle};
@@ -27,6 +28,7 @@ pub(super) fn all(
     let moved = preflight::moved(steps);
     let none = BTreeSet::new();
     let mut kept = Vec::new();
+    let until = Instant::now() + PATIENCE;
     for root in roots.values() {
         root.forget();
     }
@@ -41,6 +43,7 @@ pub(super) fn all(
             store,
             number,
             moved: moved.get(&step.layer).unwrap_or(&none),
+            until,
         };
         if let Some(reason) = back.step().map_err(|e| (step.key(), e))? {
             kept.push(Refusal {
@@ -59,6 +62,8 @@ struct Back<'a> {
     store: &'a Path,
     number: u32,
     moved: &'a BTreeSet<RelPath>,
+    /// Until when files that somebody writes are waited for.
+    until: Instant,
 }
 
 impl Back<'_> {
@@ -108,24 +113,23 @@ impl Back<'_> {
             return Ok(None);
         };
         let place = self.place(&self.step.path)?;
-        self.settle_second_name(place.as_ref(), &aside, before)?;
         let new = after.first().map(|piece| &piece.node);
         let old = before.first().map(|piece| &piece.node);
+        if let Some(place) = &place
+            && doubled(place, &aside)?
+        {
+            // A rename by link and unlink, where there is no better one, was cut short.
+            if old.is_none() {
+                host::unlink(place)?;
+                return self.discard(&aside, source).map(|()| None);
+            }
+            host::unlink(&aside)?;
+        }
+        self.settle_second_name(place.as_ref(), &aside, before)?;
         let lies_aside = aside.look()?;
         let Some(place) = place else {
             return self.discard(&aside, source).map(|()| None);
         };
-        // A rename by link and unlink, where there is no better one, was cut short.
-        if let (Some(here), Some(there)) = (place.look()?, &lies_aside)
-            && here.node.ino == there.node.ino
-            && here.node.file_type != FileType::Dir
-        {
-            if old.is_some() {
-                return host::unlink(&aside).map(|()| None);
-            }
-            host::unlink(&place)?;
-            return self.discard(&aside, source).map(|()| None);
-        }
         match (old, lies_aside) {
             // A new entry: at its temporary name it was not published, else it may have been.
             (None, Some(_)) => self.discard(&aside, source).map(|()| None),
@@ -180,8 +184,12 @@ impl Back<'_> {
             {
                 host::unlink(&second)
             }
-            Some(_) if aside.look()?.is_none() => host::rename_new(&second, aside),
-            Some(_) => Ok(()),
+            Some(_) => match aside.look()? {
+                None => host::rename_new(&second, aside),
+                // Both names of one file: the step between was cut short.
+                Some(look) if look.node.ino == kept.node.ino => host::unlink(&second),
+                Some(_) => Ok(()),
+            },
         }
     }
 
@@ -193,9 +201,10 @@ impl Back<'_> {
         after: &[Piece],
         source: Source,
     ) -> io::Result<Option<String>> {
-        let Some(_lease) = idle(place)? else {
+        let idle = self.idle(place)?;
+        if matches!(idle, Idle::No) {
             return Ok(Some(NEWER.into()));
-        };
+        }
         if !self.untouched(&self.step.path, after)? {
             return Ok(Some(NEWER.into()));
         }
@@ -216,9 +225,10 @@ impl Back<'_> {
         after: &[Piece],
         source: Source,
     ) -> io::Result<Option<String>> {
-        let Some(_lease) = idle(place)? else {
+        let idle = self.idle(place)?;
+        if matches!(idle, Idle::No) {
             return self.keep(aside).map(Some);
-        };
+        }
         // Removed, or saved anew by rename: either is newer than what was there before.
         if !is(place.look()?.as_ref(), after.first().map(|p| &p.node)) {
             return self.keep(aside).map(Some);
@@ -234,6 +244,21 @@ impl Back<'_> {
         }
         self.discard(aside, source)?;
         Ok(None)
+    }
+
+    /// Takes a lease where there can be one. Waits a little: a process that is just being started
+    /// somewhere in this program holds a copy of every descriptor, ours for writing too.
+    fn idle(&self, place: &Place) -> io::Result<Idle> {
+        let is_file = |look: &Look| look.node.file_type == FileType::File;
+        if !place.look()?.as_ref().is_some_and(is_file) {
+            return Ok(Idle::Yes(None));
+        }
+        Ok(match Lease::take(|| place.open(), self.until) {
+            Ok(Some(lease)) => Idle::Yes(Some(lease)),
+            Ok(None) => Idle::No,
+            // Not readable, so there is no lease to be had.
+            Err(_) => Idle::Yes(None),
+        })
     }
 
     fn untouched(&self, at: &RelPath, after: &[Piece]) -> io::Result<bool> {
@@ -314,7 +339,7 @@ impl Back<'_> {
 const NEWER: &str = "it was edited after it had been written, and that edit stays";
 
 /// Whether this is the inode that `node` describes.
-fn is(look: Option<&super::place::Look>, node: Option<&Node>) -> bool {
+fn is(look: Option<&Look>, node: Option<&Node>) -> bool {
     match (look, node) {
         (Some(look), Some(node)) => {
             look.node.ino == node.ino && look.node.file_type == node.file_type
@@ -323,13 +348,18 @@ fn is(look: Option<&super::place::Look>, node: Option<&Node>) -> bool {
     }
 }
 
-/// A lease on a regular file that is about to lose its name; `None` while somebody writes to it.
-fn idle(place: &Place) -> io::Result<Option<Option<Lease>>> {
-    match place.look()? {
-        Some(look) if look.node.file_type == FileType::File => match place.open() {
-            Ok(file) => Ok(Lease::try_take(file)?.map(Some)),
-            Err(_) => Ok(Some(None)),
-        },
-        _ => Ok(Some(None)),
-    }
+/// Whether both are names of one file.
+fn doubled(a: &Place, b: &Place) -> io::Result<bool> {
+    Ok(match (a.look()?, b.look()?) {
+        (Some(a), Some(b)) => a.node.ino == b.node.ino && a.node.file_type != FileType::Dir,
+        _ => false,
+    })
+}
+
+/// Whether an entry may lose its name.
+enum Idle {
+    /// Nobody writes to it; so it stays while the lease, if it can have one, is held.
+    Yes(#[expect(dead_code, reason = "held for its effect")] Option<Lease>),
+    /// Somebody has it open for writing.
+    No,
 }

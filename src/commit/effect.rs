@@ -21,13 +21,17 @@ pub(super) enum Content {
         shared: Option<(u64, u64)>,
     },
     /// The host's bytes with some of the agent's edits.
-    Picked {
-        /// The host's file and what it must be; none: no bytes.
-        old: Option<(RelPath, Node)>,
-        /// The upper's file and what it must be; none: no bytes.
-        new: Option<(RelPath, Node)>,
-        chosen: Vec<ItemRef>,
-    },
+    Picked(Box<Picked>),
+}
+
+/// Which bytes and edits a partial approval is put together from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Picked {
+    /// The host's file and what it must be; none: no bytes.
+    pub old: Option<(RelPath, Node)>,
+    /// The upper's file and what it must be; none: no bytes.
+    pub new: Option<(RelPath, Node)>,
+    pub chosen: Vec<ItemRef>,
 }
 
 /// A new entry.
@@ -38,6 +42,7 @@ pub(super) struct Want {
 }
 
 /// What shall become of a path.
+#[allow(clippy::large_enum_variant)] // Short-lived, one a change; nodes are its whole content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect {
     /// A new entry, in place of `before` when there is one.
@@ -54,7 +59,7 @@ pub(super) enum Effect {
     },
 }
 
-struct Picked {
+struct Chosen {
     whole: bool,
     link: bool,
     mode: bool,
@@ -119,10 +124,10 @@ pub(super) fn of(approved: &Approved) -> Result<Vec<(RelPath, Effect)>, String> 
         .collect())
 }
 
-fn pick(change: &Change, selection: &Selection) -> Result<Picked, String> {
+fn pick(change: &Change, selection: &Selection) -> Result<Chosen, String> {
     let is_edit = |kind| matches!(kind, ItemKind::Hunk | ItemKind::Eof);
     let Selection::Items(refs) = selection else {
-        return Ok(Picked {
+        return Ok(Chosen {
             whole: true,
             link: true,
             mode: true,
@@ -159,7 +164,7 @@ fn pick(change: &Change, selection: &Selection) -> Result<Picked, String> {
         .iter()
         .filter(|i| is_edit(i.kind))
         .all(|i| edits.iter().any(|r| r.id == i.id && r.lines.is_none()));
-    Ok(Picked {
+    Ok(Chosen {
         whole: named(ItemKind::Whole),
         link: named(ItemKind::Link),
         mode: chosen(ItemKind::Mode),
@@ -169,7 +174,7 @@ fn pick(change: &Change, selection: &Selection) -> Result<Picked, String> {
     })
 }
 
-fn has_edits(picked: &Picked) -> bool {
+fn has_edits(picked: &Chosen) -> bool {
     !picked.edits.is_empty()
 }
 
@@ -186,15 +191,15 @@ pub(super) fn whole(path: &RelPath, node: Node) -> Want {
     Want { node, content }
 }
 
-fn added(path: &RelPath, after: &Node, picked: Picked) -> Option<Effect> {
+fn added(path: &RelPath, after: &Node, picked: Chosen) -> Option<Effect> {
     let want = if has_edits(&picked) && !picked.all_edits {
         Want {
             node: after.clone(),
-            content: Content::Picked {
+            content: Content::Picked(Box::new(Picked {
                 old: None,
                 new: Some((path.clone(), after.clone())),
                 chosen: picked.edits,
-            },
+            })),
         }
     } else if picked.whole || has_edits(&picked) {
         whole(path, after.clone())
@@ -204,7 +209,7 @@ fn added(path: &RelPath, after: &Node, picked: Picked) -> Option<Effect> {
     Some(Effect::Put { before: None, want })
 }
 
-fn deleted(path: &RelPath, before: &Node, picked: Picked) -> Option<Effect> {
+fn deleted(path: &RelPath, before: &Node, picked: Chosen) -> Option<Effect> {
     if picked.whole {
         return Some(Effect::Remove {
             before: before.clone(),
@@ -214,11 +219,11 @@ fn deleted(path: &RelPath, before: &Node, picked: Picked) -> Option<Effect> {
         before: Some(before.clone()),
         want: Want {
             node: before.clone(),
-            content: Content::Picked {
+            content: Content::Picked(Box::new(Picked {
                 old: Some((path.clone(), before.clone())),
                 new: None,
                 chosen: picked.edits,
-            },
+            })),
         },
     })
 }
@@ -230,7 +235,7 @@ fn changed(
     upper: &RelPath,
     before: &Node,
     after: &Node,
-    picked: Picked,
+    picked: Chosen,
 ) -> Option<Effect> {
     let meta = if picked.meta { after } else { before };
     let mode = if picked.mode { after } else { before };
@@ -254,11 +259,11 @@ fn changed(
                     before: Some(before.clone()),
                     want: Want {
                         node,
-                        content: Content::Picked {
+                        content: Content::Picked(Box::new(Picked {
                             old: Some((path.clone(), before.clone())),
                             new: Some((upper.clone(), after.clone())),
                             chosen: picked.edits,
-                        },
+                        })),
                     },
                 });
             }
@@ -297,7 +302,7 @@ fn renamed(
     from: &RelPath,
     before: &Node,
     after: &Node,
-    picked: Picked,
+    picked: Chosen,
 ) -> Vec<(RelPath, Effect)> {
     if !picked.whole {
         // The rename was not approved: what was goes to the old path, in place.
@@ -312,7 +317,7 @@ fn renamed(
         path,
         before,
         after,
-        Picked {
+        Chosen {
             // Without any chosen edit the old bytes go to the new path.
             whole: !no_edit && picked.all_edits,
             ..picked

@@ -26,7 +26,7 @@ pub(super) struct Lease {
 
 impl Lease {
     /// Takes a lease; `None` when the file is open for writing somewhere.
-    pub fn try_take(file: File) -> io::Result<Option<Self>> {
+    pub fn try_take(file: File) -> Option<Self> {
         let fd = file.as_raw_fd();
         // SAFETY: plain fcntl calls with integer arguments on a descriptor that `file` keeps open.
         let rc = unsafe {
@@ -34,12 +34,12 @@ impl Lease {
             libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK)
         };
         if rc == 0 {
-            return Ok(Some(Self { file, taken: true }));
+            return Some(Self { file, taken: true });
         }
         match io::Error::last_os_error().raw_os_error() {
-            Some(libc::EAGAIN) => Ok(None),
+            Some(libc::EAGAIN) => None,
             // Another owner's file, or a file system without leases.
-            _ => Ok(Some(Self { file, taken: false })),
+            _ => Some(Self { file, taken: false }),
         }
     }
 
@@ -49,7 +49,7 @@ impl Lease {
         until: Instant,
     ) -> io::Result<Option<Self>> {
         loop {
-            if let Some(lease) = Self::try_take(open()?)? {
+            if let Some(lease) = Self::try_take(open()?) {
                 return Ok(Some(lease));
             }
             if Instant::now() >= until {

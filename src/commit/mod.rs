@@ -218,56 +218,43 @@ pub fn commit(batch: &Batch<'_>) -> Result<Outcome, CommitError> {
     free_number(batch.store, batch.number)?;
     let roots = transaction::open_roots(batch.layers, &layers_of(batch))?;
     let _locks = transaction::lock(&roots)?;
-    let (mut transaction, contents) = match prepared(batch, roots) {
-        Ok(prepared) => prepared,
-        Err(outcome) => return Ok(outcome),
-    };
-    let refusals = transaction.check(&|layer, path| measure(batch, layer, path))?;
-    if !refusals.is_empty() {
-        return Ok(Outcome::Refused { refusals });
+    match prepared(batch, roots)? {
+        Ok((transaction, contents)) => {
+            let mut stager = stage::Stager::new(batch.access);
+            transaction.run(|root, step, index| stager.step(root, step, &contents[index]))
+        }
+        Err(outcome) => Ok(outcome),
     }
-    let mut stager = stage::Stager::new(batch.access);
-    transaction.run(|root, step, index| stager.step(root, step, &contents[index]))
 }
 
 /// A dry run: what a commit would write, or what stands in its way. Writes nothing.
 pub fn plan(batch: &Batch<'_>) -> Result<Outcome, CommitError> {
     let roots = transaction::open_roots(batch.layers, &layers_of(batch))?;
-    let (mut transaction, _) = match prepared(batch, roots) {
-        Ok(prepared) => prepared,
-        Err(outcome) => return Ok(outcome),
-    };
-    let refusals = transaction.check(&|layer, path| measure(batch, layer, path))?;
-    Ok(if refusals.is_empty() {
-        Outcome::Planned {
+    Ok(match prepared(batch, roots)? {
+        Ok((transaction, _)) => Outcome::Planned {
             paths: transaction.paths,
-        }
-    } else {
-        Outcome::Refused { refusals }
+        },
+        Err(outcome) => outcome,
     })
 }
 
 type Contents = Vec<Vec<effect::Content>>;
 
+/// Plans and checks; the outcome when there is nothing to do or something stands in the way.
 fn prepared<'a>(
     batch: &Batch<'a>,
     roots: BTreeMap<String, place::Root>,
-) -> Result<(Transaction<'a>, Contents), Outcome> {
+) -> Result<Result<(Transaction<'a>, Contents), Outcome>, CommitError> {
     let plan = plan::make(batch, &roots);
-    if !plan.refusals.is_empty() {
-        return Err(Outcome::Refused {
-            refusals: plan.refusals,
-        });
-    }
-    if plan.jobs.is_empty() {
-        return Err(Outcome::Nothing);
+    if plan.jobs.is_empty() && plan.refusals.is_empty() {
+        return Ok(Err(Outcome::Nothing));
     }
     let (steps, contents) = plan
         .jobs
         .into_iter()
         .map(|job| (job.step, job.contents))
         .unzip();
-    let transaction = Transaction {
+    let mut transaction = Transaction {
         roots,
         steps,
         paths: plan.paths,
@@ -275,7 +262,27 @@ fn prepared<'a>(
         number: batch.number,
         undoes: None,
     };
-    Ok((transaction, contents))
+    let mut refusals = plan.refusals;
+    refusals.extend(transaction.check(&|layer, path| measure(batch, layer, path))?);
+    Ok(if refusals.is_empty() {
+        Ok((transaction, contents))
+    } else {
+        Err(refused(refusals))
+    })
+}
+
+/// A refusal in the order of its paths, each with the reason that was found first.
+fn refused(refusals: Vec<Refusal>) -> Outcome {
+    let mut by_path = BTreeMap::new();
+    for refusal in refusals {
+        by_path.entry(refusal.key).or_insert(refusal.reason);
+    }
+    Outcome::Refused {
+        refusals: by_path
+            .into_iter()
+            .map(|(key, reason)| Refusal { key, reason })
+            .collect(),
+    }
 }
 
 fn layers_of(batch: &Batch<'_>) -> Vec<String> {
@@ -338,7 +345,7 @@ pub fn undo(
     };
     let refusals = transaction.check(&|_, _| None)?;
     if !refusals.is_empty() {
-        return Ok(Outcome::Refused { refusals });
+        return Ok(refused(refusals));
     }
     let dir = ledger::directory(store, undoes);
     let kept = place::Root::at_path(String::new(), &dir)

@@ -201,7 +201,7 @@ impl Publisher<'_, '_> {
             let place = self.root.at(&piece.path.under(&self.step.aside));
             if let Ok(place) = place
                 && let Ok(file) = place.open()
-                && matches!(Lease::try_take(file), Ok(None))
+                && Lease::try_take(file).is_none()
             {
                 return Err(format!(
                     "{}: {}",

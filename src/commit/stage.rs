@@ -14,7 +14,7 @@ use crate::RelPath;
 use crate::diff;
 use crate::layer::{AccessError, Digest, FileType, Node, StageAccess};
 
-use super::effect::Content;
+use super::effect::{Content, Picked};
 use super::lease::{Lease, PATIENCE};
 use super::ledger::{Action, Piece, Source, Step};
 use super::place::{ACL_ACCESS, ACL_DEFAULT, Place, Root, hash, look_fd, words, xattrs};
@@ -220,7 +220,8 @@ impl<'a> Stager<'a> {
                 }
                 Ok(digest)
             }
-            Content::Picked { old, new, chosen } => {
+            Content::Picked(picked) => {
+                let Picked { old, new, chosen } = &**picked;
                 let old = match old {
                     Some((path, node)) => {
                         let bytes = read_all(&root.at(path)?.open()?)?;
@@ -278,7 +279,7 @@ impl<'a> Stager<'a> {
                 }
                 Err(e) => return Err(StageError::Access(e)),
             };
-            if let Some(lease) = Lease::try_take(file)? {
+            if let Some(lease) = Lease::try_take(file) {
                 return Ok(lease);
             }
             if Instant::now() >= self.until {

@@ -100,7 +100,7 @@ impl Transaction<'_> {
         let mut ledger = self.write_plan()?;
         if let Err(failure) = self.prepare(&mut ledger, &mut make) {
             return match failure {
-                Failure::Refused(refusal) => self.go_back(refusal),
+                Failure::Refused(refusal) => Ok(self.go_back(refusal)),
                 Failure::Broken(error) => self.go_back_from(error),
             };
         }
@@ -109,7 +109,7 @@ impl Transaction<'_> {
         }
         let published = publish::all(&self.steps, &self.roots, |refusal| self.go_back(refusal));
         if let Err(outcome) = published {
-            return outcome;
+            return Ok(outcome);
         }
         let recorded = self.record_changes(&mut ledger);
         if let Err(error) = recorded.and_then(|()| self.sync()) {
@@ -220,17 +220,15 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    fn go_back(&self, refusal: Refusal) -> Result<Outcome, CommitError> {
+    fn go_back(&self, refusal: Refusal) -> Outcome {
         if seam::killed() {
-            return Ok(self.unsettled("the commit was interrupted"));
+            return self.unsettled("the commit was interrupted");
         }
         match roll_back(&self.steps, &self.roots, self.store, self.number) {
-            Ok(kept) => Ok(Outcome::Refused {
+            Ok(kept) => Outcome::Refused {
                 refusals: std::iter::once(refusal).chain(kept).collect(),
-            }),
-            Err(error) => {
-                Ok(self.unsettled(&format!("{}: {}; {error}", refusal.key, refusal.reason)))
-            }
+            },
+            Err(error) => self.unsettled(&format!("{}: {}; {error}", refusal.key, refusal.reason)),
         }
     }
 

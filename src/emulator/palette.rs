@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(nearest_sixteen((250, 10, 10)), 9);
         assert_eq!(nearest_sixteen((215, 119, 87)), 3);
         assert_eq!(nearest_sixteen((48, 48, 48)), 0);
-        assert_eq!(nearest_sixteen((240, 240, 240)), 15);
+        assert_eq!(nearest_sixteen((250, 250, 250)), 15);
     }
 
     #[test]

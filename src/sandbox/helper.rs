@@ -181,6 +181,9 @@ fn begin(
     namespace::enter(true)?;
     namespace::die_with_parent()?;
     namespace::check_parent(server);
+    if spec.network == Network::None {
+        network::isolate()?;
+    }
     let nesting = namespace::forbid_nesting();
     let mut view = view::build(spec)?;
     if let Err(errno) = nesting {
@@ -204,7 +207,6 @@ fn begin(
     };
     unshare(CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS)
         .doing("making pid, ipc and uts namespaces")?;
-    network::enter(spec.network)?;
     // SAFETY: this process has one thread, so the child may do anything.
     let first = match unsafe { fork() }.doing("forking")? {
         ForkResult::Child => {
@@ -217,13 +219,8 @@ fn begin(
     drop((supervisor, streams));
     let pidfd = pidfd_open(first).doing("watching the first process")?;
     forget_children(first).doing("ignoring children")?;
-    announce(
-        socket,
-        boundary(&mut view, spec.network),
-        &pidfd,
-        master.as_ref(),
-    )
-    .doing("answering the server")?;
+    announce(socket, boundary(spec, &mut view), &pidfd, master.as_ref())
+        .doing("answering the server")?;
     Ok((view.layers, held))
 }
 
@@ -256,16 +253,16 @@ fn streams(
     }
 }
 
-fn boundary(view: &mut View, network: Network) -> Boundary {
-    let mut namespaces = vec!["user", "mnt", "pid", "ipc", "uts"];
-    if network == Network::None {
-        namespaces.push("net");
-    }
+fn boundary(spec: &SandboxSpec, view: &mut View) -> Boundary {
+    let isolated = (spec.network == Network::None).then_some("net");
+    let namespaces = ["user", "mnt", "pid", "ipc", "uts"]
+        .into_iter()
+        .chain(isolated);
     Boundary {
         mode: Mode::Staged.name().into(),
-        namespaces: namespaces.into_iter().map(String::from).collect(),
+        namespaces: namespaces.map(String::from).collect(),
         layers: std::mem::take(&mut view.reasons),
-        network: network.name().into(),
+        network: spec.network.name().into(),
         hidden: std::mem::take(&mut view.hidden),
         writable: std::mem::take(&mut view.writable),
         notes: std::mem::take(&mut view.notes),

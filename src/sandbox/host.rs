@@ -9,6 +9,7 @@ use nix::unistd::{ForkResult, fork};
 use super::agent::{Confinement, Program, Streams};
 use super::failure::{Doing, Failure, shown};
 use super::helper::pidfd_open;
+use super::spec::Network;
 use super::start::{AgentIo, Lines, Running, Started};
 use super::supervisor::{Reach, Supervisor};
 use super::wire::Hardening;
@@ -27,6 +28,13 @@ pub(super) fn start(spec: &SandboxSpec) -> Result<Running, Failure> {
         (Stdio::Pipes, Some(pipes)) => (None, Streams::Pipes(pipes)),
         (Stdio::Pipes, None) => return Err(Failure::new("connecting pipes", "there are none")),
     };
+    if spec.network != Network::Host {
+        return Err(Failure::new(
+            "cutting the network off",
+            "a command in mode host shares the network of this machine",
+        )
+        .hint("use `--net host`, or mode staged"));
+    }
     let supervisor = Supervisor {
         reach: Reach::Group,
         reports: lines.inherited_reports,

@@ -1,5 +1,4 @@
-//! The network of a sandbox. Owns the step that takes it away: a network namespace with nothing in
-//! it but its own loopback.
+//! The command's network: the host's, or a namespace with nothing but a loopback. Owns the latter.
 
 use std::os::fd::AsRawFd;
 
@@ -8,36 +7,28 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use super::failure::{Doing, Failure};
-use super::spec::Network;
 
-/// Puts the calling process, and those it forks, on the network that was asked for. Needs the
-/// rights of its own user namespace.
-pub(super) fn enter(network: Network) -> Result<(), Failure> {
-    match network {
-        Network::Host => Ok(()),
-        Network::None => {
-            unshare(CloneFlags::CLONE_NEWNET).doing("making a network namespace")?;
-            loopback_up().doing("switching the loopback on")
-        }
-    }
+/// Moves the calling process into a network namespace of its own and brings its loopback up, so
+/// that a program which talks to itself still can. Needs capabilities in the user namespace.
+pub(super) fn isolate() -> Result<(), Failure> {
+    unshare(CloneFlags::CLONE_NEWNET).doing("making a network namespace")?;
+    raise_loopback().doing("bringing the loopback interface up")
 }
 
-/// Programs that talk to themselves (test servers) need a loopback that is up.
-fn loopback_up() -> Result<(), Errno> {
-    let control = socket(
+fn raise_loopback() -> Result<(), Errno> {
+    let socket = socket(
         AddressFamily::Inet,
         SockType::Datagram,
         SockFlag::SOCK_CLOEXEC,
         None,
     )?;
-    // SAFETY: the structure holds numbers only, for which zeros are valid.
+    // SAFETY: an all-zero ifreq is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
         *to = from.cast_signed();
     }
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    // SAFETY: the socket is open, and the kernel only reads the structure, which outlives the call.
-    let result =
-        unsafe { libc::ioctl(control.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+    // SAFETY: the request is a whole ifreq that outlives the call.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
     Errno::result(result).map(drop)
 }

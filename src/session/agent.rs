@@ -146,7 +146,7 @@ impl Agent {
         self.streams_open = self.streams_open.saturating_sub(1);
     }
 
-    /// Its process is gone.
+    /// Its process is gone. What it wrote still waits for the first listener.
     pub fn exited(&mut self) {
         // What it wrote waits for the first listener: it may have ended before its client came.
         self.exited = true;

@@ -41,6 +41,7 @@ fn either(scene: &Scene, before: &Snapshot, after: &Snapshot, at: usize) -> bool
             .iter()
             .filter(|(path, entry)| before.get(path) != Some(entry))
             .chain(before.iter().filter(|(path, _)| !now.contains_key(path)))
+            .map(|(path, entry)| (path, String::from_utf8_lossy(&entry.bytes)))
             .collect();
         panic!("call {at}: neither before nor after: {odd:#?}");
     }
@@ -51,7 +52,7 @@ fn either(scene: &Scene, before: &Snapshot, after: &Snapshot, at: usize) -> bool
 fn a_commit_killed_at_any_call_is_before_or_after() {
     let mut points = 0;
     for at in 1.. {
-        let scene = Scene::new(HOST);
+        let scene = Scene::quick(HOST);
         scene.agent(AGENT);
         let (before, after) = (snapshot(&scene.host), snapshot(&scene.agent));
         let (outcome, reached) = interrupted(at, Verdict::Kill, || scene.commit(1, scene.all()));
@@ -82,14 +83,14 @@ fn a_commit_killed_at_any_call_is_before_or_after() {
         assert_eq!(snapshot(&scene.host), before, "call {at}");
     }
     eprintln!("{points} points of a commit");
-    assert!(points > 100, "{points}");
+    assert!(points > 90, "{points}");
 }
 
 #[test]
 fn an_undo_killed_at_any_call_is_before_or_after() {
     let mut points = 0;
     for at in 1.. {
-        let scene = Scene::new(HOST);
+        let scene = Scene::quick(HOST);
         scene.agent(AGENT);
         let original = snapshot(&scene.host);
         scene.committed(1, scene.all());
@@ -118,7 +119,7 @@ fn an_undo_killed_at_any_call_is_before_or_after() {
 fn a_call_that_fails_refuses_the_batch_or_is_settled_later() {
     for errno in [nix::libc::EIO, nix::libc::ENOSPC] {
         for at in 1.. {
-            let scene = Scene::new(HOST);
+            let scene = Scene::quick(HOST);
             scene.agent(AGENT);
             let (before, after) = (snapshot(&scene.host), snapshot(&scene.agent));
             let (outcome, reached) =
@@ -157,7 +158,7 @@ fn without_flags(call: &'static str) -> Verdict {
 
 #[test]
 fn a_file_system_without_exchange_gets_the_second_best() {
-    let scene = Scene::new(HOST);
+    let scene = Scene::quick(HOST);
     scene.agent(AGENT);
     let before = snapshot(&scene.host);
     let outcome = seam::with(without_flags, || scene.commit(1, scene.all())).unwrap();
@@ -171,7 +172,7 @@ fn a_file_system_without_exchange_gets_the_second_best() {
 #[test]
 fn the_second_best_survives_a_kill_as_well() {
     for at in 1.. {
-        let scene = Scene::new(HOST);
+        let scene = Scene::quick(HOST);
         scene.agent(AGENT);
         let (before, after) = (snapshot(&scene.host), snapshot(&scene.agent));
         let calls = Rc::new(Cell::new(0));

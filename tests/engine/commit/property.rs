@@ -42,7 +42,7 @@ proptest! {
         host in prop::collection::vec(edit(), 0..14),
         agent in prop::collection::vec(edit(), 1..14),
     ) {
-        let scene = Scene::new(&script(&host));
+        let scene = Scene::quick(&script(&host));
         let before = snapshot(&scene.host);
         scene.agent(&script(&agent));
         let after = snapshot(&scene.agent);
@@ -63,7 +63,7 @@ proptest! {
         agent in prop::collection::vec(edit(), 1..10),
         seed in any::<u64>(),
     ) {
-        let mut scene = Scene::new(&script(&host));
+        let mut scene = Scene::quick(&script(&host));
         scene.agent(&script(&agent));
         let after = snapshot(&scene.agent);
         let mut half = scene.all();

@@ -50,6 +50,17 @@ impl Scene {
         Self::within(tempfile::tempdir().unwrap(), host_script)
     }
 
+    /// The same in memory, where that can hold attributes: for tests that make many scenes.
+    pub fn quick(host_script: &str) -> Self {
+        let memory = tempfile::tempdir_in("/dev/shm")
+            .ok()
+            .filter(|dir| xattr::set(dir.path(), "user.probe", b"1").is_ok());
+        Self::within(
+            memory.unwrap_or_else(|| tempfile::tempdir().unwrap()),
+            host_script,
+        )
+    }
+
     pub fn within(dir: tempfile::TempDir, host_script: &str) -> Self {
         let host = dir.path().join("host");
         let layer = dir.path().join("session/layers/workspace");

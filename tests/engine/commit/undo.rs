@@ -39,8 +39,8 @@ fn what_was_edited_after_the_commit_is_not_undone() {
         refused,
         [
             "d: the host has made an entry of this name meanwhile",
-            "n: the host has added n/late in this directory meanwhile",
             "f: the host's file was changed meanwhile",
+            "n: the host has added n/late in this directory meanwhile",
         ]
     );
     assert_eq!(snapshot(&scene.host), before);

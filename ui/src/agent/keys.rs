@@ -96,16 +96,12 @@ fn character(c: char, held: KeyModifiers, modes: &Modes) -> Vec<u8> {
     if alt {
         bytes.push(0x1b);
     }
-    match control_byte(c).filter(|_| control) {
-        Some(byte) => bytes.push(byte),
-        None => {
-            let c = if held.contains(KeyModifiers::SHIFT) {
-                c.to_ascii_uppercase()
-            } else {
-                c
-            };
-            bytes.extend(c.encode_utf8(&mut [0; 4]).bytes());
-        }
+    if control && let Some(byte) = control_byte(c) {
+        bytes.push(byte);
+    } else {
+        let shift = held.contains(KeyModifiers::SHIFT);
+        let c = if shift { c.to_ascii_uppercase() } else { c };
+        bytes.extend(c.encode_utf8(&mut [0; 4]).bytes());
     }
     bytes
 }

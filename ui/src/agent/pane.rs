@@ -110,7 +110,7 @@ impl Widget for AgentPane<'_> {
 /// Maps colours, and remembers the last one: neighbours mostly share theirs.
 struct Palette {
     depth: ColorDepth,
-    last: Option<(Color, Option<u8>)>,
+    last: Option<(Color, u8)>,
 }
 
 impl Palette {
@@ -120,7 +120,7 @@ impl Palette {
         // Two colours that fall together would hide the text.
         let fg = match bg {
             TerminalColor::Reset => fg,
-            _ if fg == bg && cell.fg != cell.bg => self.against(cell.bg),
+            _ if fg == bg && cell.fg != cell.bg => against(cell.bg),
             _ => fg,
         };
         style = style.fg(fg).bg(bg);
@@ -150,7 +150,7 @@ impl Palette {
     }
 
     fn nearest(&mut self, color: Color) -> u8 {
-        if let Some((last, Some(index))) = self.last
+        if let Some((last, index)) = self.last
             && last == color
         {
             return index;
@@ -160,16 +160,16 @@ impl Palette {
             ColorDepth::Sixteen => nearest_sixteen(rgb),
             _ => nearest_indexed(rgb),
         };
-        self.last = Some((color, Some(index)));
+        self.last = Some((color, index));
         index
     }
+}
 
-    /// Black or white, whichever is seen on `background`.
-    fn against(&self, background: Color) -> TerminalColor {
-        let (r, g, b) = rgb(background);
-        let light = u32::from(r) * 3 + u32::from(g) * 6 + u32::from(b) > 1_280;
-        named(if light { 0 } else { 15 })
-    }
+/// Black or white, whichever is seen on `background`.
+fn against(background: Color) -> TerminalColor {
+    let (r, g, b) = rgb(background);
+    let light = u32::from(r) * 3 + u32::from(g) * 6 + u32::from(b) > 1_280;
+    named(if light { 0 } else { 15 })
 }
 
 fn rgb(color: Color) -> (u8, u8, u8) {

@@ -1,0 +1,184 @@
+//! Live watch. Owns inotify watches on the uppers and `notify` on host directories; its events are
+//! hints, the scan is the truth.
+
+mod host;
+mod recent;
+mod uppers;
+
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::layer::Layer;
+
+/// Events that come this close together make one hint.
+const COALESCE: Duration = Duration::from_millis(20);
+
+/// How often places are looked at that cannot be watched.
+const BLIND: Duration = Duration::from_secs(1);
+
+/// A hint that a scan is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hint {
+    /// Something moved in an upper (or events were lost).
+    Upper,
+    /// Something moved in a watched host directory.
+    Host,
+}
+
+/// What the watch's thread is told from outside.
+struct Signals {
+    wake: EventFd,
+    stop: AtomicBool,
+    /// Something moved in a host directory.
+    host: AtomicBool,
+    /// Host directories are wanted that cannot be watched.
+    host_blind: AtomicBool,
+}
+
+impl Signals {
+    fn wake(&self) {
+        // Fails only when the counter is full, and then the thread is awake anyway.
+        let _ = self.wake.write(1);
+    }
+}
+
+/// Watches until it is dropped.
+pub struct Watch {
+    signals: Arc<Signals>,
+    host: host::HostWatch,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Watches the uppers of these layers; `sink` is called from the watch's own thread, at most
+    /// once per 20 ms and kind. The first hint comes at once: what happened before the watches
+    /// stood is for the scan to find.
+    pub fn start(layers: &[Layer], sink: impl Fn(Hint) + Send + 'static) -> std::io::Result<Self> {
+        let signals = Arc::new(Signals {
+            wake: EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+            stop: AtomicBool::new(false),
+            host: AtomicBool::new(false),
+            host_blind: AtomicBool::new(false),
+        });
+        let uppers = uppers::Uppers::new(layers)?;
+        let thread = {
+            let signals = Arc::clone(&signals);
+            std::thread::Builder::new()
+                .name("watch".into())
+                .spawn(move || run(uppers, &signals, &sink))?
+        };
+        Ok(Self {
+            host: host::HostWatch::new(Arc::clone(&signals)),
+            signals,
+            thread: Some(thread),
+        })
+    }
+
+    /// Replaces the set of watched host directories.
+    pub fn set_host_directories(&self, directories: Vec<PathBuf>) {
+        self.host.set(directories);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.signals.stop.store(true, Ordering::SeqCst);
+        self.signals.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A kind of hint that waits for its moment.
+struct Pending {
+    hint: Hint,
+    since: Option<Instant>,
+}
+
+impl Pending {
+    fn raise(&mut self) {
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    fn left(&self) -> Option<Duration> {
+        self.since.map(|s| COALESCE.saturating_sub(s.elapsed()))
+    }
+
+    fn tell(&mut self, sink: &impl Fn(Hint)) {
+        if self.left().is_some_and(|left| left.is_zero()) {
+            self.since = None;
+            sink(self.hint);
+        }
+    }
+}
+
+fn run(mut uppers: uppers::Uppers, signals: &Signals, sink: &impl Fn(Hint)) {
+    let mut upper = Pending {
+        hint: Hint::Upper,
+        since: None,
+    };
+    let mut host = Pending {
+        hint: Hint::Host,
+        since: None,
+    };
+    let mut looked = Instant::now();
+    uppers.arm_all();
+    upper.raise();
+    loop {
+        let blind = uppers.is_blind() || signals.host_blind.load(Ordering::SeqCst);
+        let waits = [
+            upper.left(),
+            host.left(),
+            uppers.next_poll(),
+            blind.then(|| BLIND.saturating_sub(looked.elapsed())),
+        ];
+        let timeout = waits
+            .into_iter()
+            .flatten()
+            .min()
+            .map_or(PollTimeout::NONE, |left| {
+                // Rounded up, or the last millisecond would be spent spinning.
+                let millis = left.as_micros().div_ceil(1000);
+                PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+            });
+        let mut fds = [
+            PollFd::new(uppers.as_fd(), PollFlags::POLLIN),
+            PollFd::new(signals.wake.as_fd(), PollFlags::POLLIN),
+        ];
+        // An interrupted wait is as good as one that timed out.
+        let _ = poll(&mut fds, timeout);
+        let _ = signals.wake.read();
+        if signals.stop.load(Ordering::SeqCst) {
+            return;
+        }
+        if uppers.take_events() || uppers.poll_recent() {
+            upper.raise();
+        }
+        if signals.host.swap(false, Ordering::SeqCst) {
+            host.raise();
+        }
+        if blind && looked.elapsed() >= BLIND {
+            looked = Instant::now();
+            if uppers.is_blind() {
+                uppers.retry();
+                upper.raise();
+            }
+            if signals.host_blind.load(Ordering::SeqCst) {
+                host.raise();
+            }
+        }
+        upper.tell(sink);
+        host.tell(sink);
+    }
+}
+
+#[cfg(test)]
+mod tests;
