@@ -353,7 +353,7 @@ type Variable = (String, (String, Value));
 fn variables(environment: &Environment) -> Result<Vec<Variable>, ConfigError> {
     let known: BTreeMap<String, (&String, &Value)> = default_table()?
         .iter()
-        .filter(|(_, value)| value.is_str() || value.is_integer())
+        .filter(|(_, value)| value.is_str() || value.is_integer() || value.is_bool())
         .map(|(key, value)| (format!("{PREFIX}{}", key.to_uppercase()), (key, value)))
         .collect();
     let mut found = Vec::new();
@@ -390,6 +390,18 @@ fn typed(value: &OsStr, standard: &Value, origin: Origin) -> Result<Value, Confi
             .ok_or_else(|| ConfigError::Value {
                 origin,
                 message: format!("{} is no whole number", visible(value.as_encoded_bytes())),
+            });
+    }
+    if standard.is_bool() {
+        return text
+            .and_then(|text| text.parse().ok())
+            .map(Value::Boolean)
+            .ok_or_else(|| ConfigError::Value {
+                origin,
+                message: format!(
+                    "{} is neither true nor false",
+                    visible(value.as_encoded_bytes())
+                ),
             });
     }
     text.map(|text| Value::String(text.into()))

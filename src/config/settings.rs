@@ -8,12 +8,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::sandbox::Mode;
 use crate::sandbox::spec::Network;
 
-/// What the end of the terminal does to a running command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// What becomes of a running command when the screen that started it is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hangup {
     /// It goes on; `attach` finds it again.
-    #[default]
     Keep,
     /// It is stopped.
     Stop,
@@ -42,10 +41,12 @@ pub struct Config {
     pub mode: Mode,
     /// The agent's network.
     pub network: Network,
-    /// What the end of the terminal does to a running command.
+    /// What becomes of a running command when the screen that started it is gone.
     pub hangup: Hangup,
-    /// Name of a theme, or `auto`.
+    /// Name of a theme.
     pub theme: String,
+    /// Whether the screen uses the mouse.
+    pub mouse: bool,
     /// Lines of the agent's terminal that are kept.
     pub scrollback: u32,
     /// Most that is kept of the agent's output, in MiB.
@@ -72,8 +73,6 @@ pub struct SessionSettings {
     pub record_cap: u64,
     /// How many commits can be undone.
     pub keep_undo: u32,
-    /// What the end of the interactive client does to a running command.
-    pub hangup: Hangup,
     /// Lines of the agent's terminal that are kept.
     pub scrollback: u32,
 }
@@ -84,7 +83,6 @@ impl Default for SessionSettings {
         Self {
             record_cap: 256 << 20,
             keep_undo: 20,
-            hangup: Hangup::Keep,
             scrollback: 10_000,
         }
     }
@@ -96,7 +94,6 @@ impl Config {
         SessionSettings {
             record_cap: u64::from(self.record_mib) << 20,
             keep_undo: self.keep_undo,
-            hangup: self.hangup,
             scrollback: self.scrollback,
         }
     }

@@ -148,6 +148,7 @@ impl Agent {
 
     /// Its process is gone. What it wrote still waits for the first listener.
     pub fn exited(&mut self) {
+        // What it wrote waits for the first listener: it may have ended before its client came.
         self.exited = true;
         if self.contained {
             return;

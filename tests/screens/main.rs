@@ -1,4 +1,4 @@
-//! The screens of the workstation: state in, picture out.
+//! What a person sees, as snapshots: state in, picture out; and the help of the command line.
 
 mod agent_pane;
 mod cli_reference;

@@ -175,6 +175,19 @@ pub fn sockets_outside_are_out_of_reach() {
     assert_eq!(ran.out, "inside\ninside\n", "{}", ran.err);
 }
 
+pub fn without_a_network_only_the_loopback_is_left() {
+    let f = Fixture::new();
+    let mut spec = f.shell("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '");
+    let all = run(&spec);
+    assert!(all.out.lines().any(|name| name == "lo"), "{}", all.out);
+    assert_eq!(all.boundary.network, "host");
+    spec.network = pvisor::sandbox::spec::Network::None;
+    let ran = run(&spec);
+    assert_eq!(ran.out, "lo\n", "{}", ran.err);
+    assert_eq!(ran.boundary.network, "none");
+    assert!(ran.boundary.namespaces.contains(&"net".to_owned()));
+}
+
 pub fn only_the_given_environment_and_descriptors_pass() {
     let f = Fixture::new();
     let leak = fs::File::open("/etc/passwd").expect("file");

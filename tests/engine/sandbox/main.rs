@@ -29,6 +29,7 @@ const TESTS: &[Test] = tests![
     isolation::the_system_is_read_only_and_scratch_places_are_private,
     isolation::only_harmless_devices_exist,
     isolation::sockets_outside_are_out_of_reach,
+    isolation::without_a_network_only_the_loopback_is_left,
     isolation::only_the_given_environment_and_descriptors_pass,
     lifetime::exit_statuses_are_those_of_a_shell,
     lifetime::a_time_limit_ends_the_command,

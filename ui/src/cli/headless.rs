@@ -12,7 +12,6 @@ use pvisor::sandbox::spec::TerminalSize;
 use pvisor::sandbox::{ExitStatus, Stdio};
 use pvisor::session::client::Client;
 use pvisor::session::state::{RunState, SessionState};
-use pvisor::text::visible;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
@@ -26,7 +25,8 @@ const BROKEN_PIPE: u8 = 128 + 13;
 /// Largest piece of input that travels at once.
 const CHUNK: usize = 1 << 16;
 
-/// Passes everything on until the command has ended.
+/// Passes everything on until the command has ended. The screen in `welcome` is not painted: the
+/// command is heard from its first client on, so every byte is still to come.
 pub fn run(
     client: Client,
     welcome: Welcome,
@@ -45,7 +45,6 @@ pub fn run(
         stdout: Some(io::stdout()),
         stopping: None,
     };
-    session.write(Stream::Out, &welcome.screen);
     while session.state.run == Some(RunState::Running) || session.state.run.is_none() {
         select! {
             recv(session.client.messages()) -> message => match message {
@@ -134,31 +133,20 @@ impl Session {
     fn conclude(self) -> Result<ExitCode, CliError> {
         let session = id(&self.state);
         let mut err = io::stderr().lock();
-        let command = self
-            .state
-            .info
-            .as_ref()
-            .and_then(|info| info.command.first());
         match self.state.exit {
             Some(ExitStatus::Lost) | None => return Err(lost(&self.state)),
-            Some(ExitStatus::NotExecuted(code)) => {
-                let program = command.map(|program| visible(program.as_bytes()));
-                let why = if code == 127 {
-                    "not found"
-                } else {
-                    "cannot be executed"
-                };
-                writeln!(err, "error: {}: {why}", program.unwrap_or_default()).ok();
-            }
             Some(ExitStatus::TimedOut) => {
                 writeln!(err, "error: the time limit has ended the command").ok();
             }
+            // What could not be executed has said so itself, as a shell would.
             Some(_) => {}
         }
         writeln!(err, "{}", report::last_word(&session, &self.state)).ok();
-        let code = match (self.state.exit, &self.stdout) {
-            (_, None) => BROKEN_PIPE,
-            (exit, Some(_)) => exit.map_or(NO_SANDBOX, ExitStatus::code),
+        let code = match (self.state.exit, self.stopping) {
+            _ if self.stdout.is_none() => BROKEN_PIPE,
+            // Stopped because of a signal to us: that one is told, not the one that was passed on.
+            (Some(ExitStatus::Signal(_)), Some(ours)) => 128 + ours as u8,
+            (exit, _) => exit.map_or(NO_SANDBOX, ExitStatus::code),
         };
         Ok(ExitCode::from(code))
     }

@@ -144,7 +144,7 @@ fn run_verb(cli: Cli) -> Result<ExitCode, CliError> {
         Some(Verb::Doctor(args)) => doctor::run(&args, context),
         Some(Verb::Config(args)) => config::run(&args, context),
         Some(Verb::Trust(args)) => trust::run(&args, context),
-        Some(Verb::Themes(args)) => themes::run(&args),
+        Some(Verb::Themes(args)) => themes::run(&args, context),
         Some(Verb::Completions(args)) => completions::run(&args),
     }
 }

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use pvisor::LayerPath;
 use pvisor::change::Change;
 use pvisor::commit::Outcome;
+use pvisor::sandbox::Mode;
 use pvisor::session::state::SessionState;
 
 use super::context::shown;
@@ -48,6 +49,15 @@ pub fn concerned(done: &str, keys: &[LayerPath]) -> String {
 
 /// What is left of a run, and how to go on: one line for standard error.
 pub fn last_word(session: &str, state: &SessionState) -> String {
+    if state
+        .info
+        .as_ref()
+        .is_some_and(|info| info.mode == Mode::Host)
+    {
+        return format!(
+            "pvisor-tui: session {session} ran in mode host: what it changed is on the host already"
+        );
+    }
     let staged = state
         .changes
         .values()

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use pvisor::config::{Config, EnvArg, Flag, Places, Sources, environment, load, mount};
+use pvisor::config::{Config, EnvArg, Flag, Hangup, Places, Sources, environment, load, mount};
 use pvisor::protocol::{Hello, PROTOCOL_VERSION, Request, Role};
-use pvisor::sandbox::spec::TerminalSize;
+use pvisor::sandbox::spec::{Network, TerminalSize};
 use pvisor::sandbox::{Mode, MountAccess, MountSpec, SandboxSpec, Stdio};
 use pvisor::session::server::{self, RunRequest};
 use pvisor::session::state::RunState;
@@ -129,6 +129,21 @@ pub fn run(args: Args, context: &Context) -> Result<ExitCode, CliError> {
     for notice in &loaded.notices {
         writeln!(std::io::stderr().lock(), "warning: {notice}")?;
     }
+    let mode = resume
+        .as_ref()
+        .map_or(loaded.config.mode, |record| record.info.mode);
+    if mode == Mode::Host && loaded.config.network != Network::Host {
+        return Err(CliError::usage(
+            "mode host contains nothing: the command has the host's network",
+        )
+        .hint("`--mode staged --net none` takes the network away"));
+    }
+    let interactive = !args.headless && !args.detach;
+    let options = if interactive {
+        Some(screen::options(&loaded.config, context)?)
+    } else {
+        None
+    };
     let stdio = stdio(&args, context);
     let request = request(&args, context, &loaded.config, workspace, resume, stdio)?;
     let shows = !args.detach;
@@ -140,7 +155,7 @@ pub fn run(args: Args, context: &Context) -> Result<ExitCode, CliError> {
             Stdio::Pty(size) if shows => Some(size),
             _ => None,
         },
-        owns_command: args.headless && shows,
+        owns_command: shows && (args.headless || loaded.config.hangup == Hangup::Stop),
     };
     let started = server::run(&context.store, request, hello);
     // From here on nothing is a usage error: whatever failed, the command did not run.
@@ -160,7 +175,8 @@ pub fn run(args: Args, context: &Context) -> Result<ExitCode, CliError> {
     if args.headless {
         headless::run(client, welcome, stdio, context)
     } else {
-        screen::show(client, welcome, &loaded.config, context)
+        let options = options.unwrap_or_default();
+        screen::show(client, welcome, options, context)
     }
 }
 

@@ -14,7 +14,9 @@ use pvisor::session::store::SessionRecord;
 use super::context::Context;
 use super::error::CliError;
 use super::{connection, report};
-use crate::app;
+use crate::app::{self, Options};
+use crate::keymap::Keymap;
+use crate::theme::{Depth, Theme};
 
 /// Connects to a session and shows it until the person leaves.
 pub fn open(record: &SessionRecord, context: &Context) -> Result<ExitCode, CliError> {
@@ -31,6 +33,7 @@ pub fn open(record: &SessionRecord, context: &Context) -> Result<ExitCode, CliEr
         workspace: None,
         flags: &[],
     })?;
+    let options = options(&loaded.config, context)?;
     let size = crossterm::terminal::size().ok();
     let hello = Hello {
         version: PROTOCOL_VERSION,
@@ -40,7 +43,25 @@ pub fn open(record: &SessionRecord, context: &Context) -> Result<ExitCode, CliEr
         owns_command: false,
     };
     let (client, welcome) = server::attach(&context.store, record, hello)?;
-    show(client, welcome, &loaded.config, context)
+    show(client, welcome, options, context)
+}
+
+/// How the configuration wants the screen. A theme or a key that does not exist is told before
+/// anything is started.
+pub fn options(config: &Config, context: &Context) -> Result<Options, CliError> {
+    let options = Options {
+        theme: Some(config.theme.clone()),
+        themes: Some(context.paths.config_dir.join("themes")),
+        keys: config.keys.clone(),
+        scrollback: config.scrollback as usize,
+        mouse: config.mouse,
+        ..Options::default()
+    };
+    Keymap::new(&options.keys)
+        .map_err(|error| CliError::usage(format!("the configured keys: {error}")))?;
+    Theme::load(&config.theme, options.themes.as_deref(), Depth::True)
+        .map_err(|error| CliError::usage(error.to_string()))?;
+    Ok(options)
 }
 
 /// Shows a session until the person leaves, then says on standard error what is staged and how to
@@ -48,18 +69,11 @@ pub fn open(record: &SessionRecord, context: &Context) -> Result<ExitCode, CliEr
 pub fn show(
     client: Client,
     welcome: Welcome,
-    config: &Config,
+    options: Options,
     context: &Context,
 ) -> Result<ExitCode, CliError> {
     let id = welcome.state.info.as_ref().map(|info| info.id.clone());
     let id = id.unwrap_or_default();
-    let options = app::Options {
-        theme: Some(config.theme.clone()),
-        themes: Some(context.paths.config_dir.join("themes")),
-        keys: config.keys.clone(),
-        scrollback: config.scrollback as usize,
-        ..app::Options::default()
-    };
     app::run(client, welcome, options)
         .map_err(|error| CliError::while_doing("the screen has failed", format!("{error:#}")))?;
     say_goodbye(&id, context)?;

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use super::context::Context;
 use super::error::CliError;
 use super::json;
 
@@ -15,8 +16,8 @@ pub struct Args {
 }
 
 /// Carries it out.
-pub fn run(args: &Args) -> Result<ExitCode, CliError> {
-    let names = crate::theme::names();
+pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
+    let names = crate::theme::names_in(Some(&context.paths.config_dir.join("themes")));
     if args.json {
         json::print(&names)?;
     } else {
