@@ -128,8 +128,11 @@ fn parent(path: &RelPath, host: &mut Host, baseline: &Baseline) -> io::Result<Ju
         .get(&parent)
         .and_then(|r| r.node.as_ref())
         .is_some_and(|n| n.file_type == FileType::Dir);
+    if !expected {
+        // The agent made it; it is a row of its own.
+        return Ok(Judgement::Unmoved);
+    }
     Ok(match host.stat(&parent)? {
-        _ if !expected => Judgement::Unmoved,
         None => Judgement::Moved(Conflict::HostDeleted),
         Some(now) if now.file_type == FileType::Dir => Judgement::Unmoved,
         Some(_) => Judgement::Moved(Conflict::HostTypeChanged),

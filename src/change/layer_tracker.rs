@@ -29,7 +29,7 @@ use crate::layer::{Digest, FileType, HOME, Layer, Node, StageAccess, Tree, Upper
 const LARGEST_DELETED: u64 = 16 << 20;
 
 /// Bytes of deleted files read per tracker at most; beyond, size and times have to do.
-const DELETED_AT_MOST: u64 = 512 << 20;
+const DELETED_AT_MOST: u64 = 256 << 20;
 
 /// A store through a memory map moves the times only at the first one to a clean page, and pages
 /// are cleaned within about half a minute: a digest of a file that is younger is looked at again.
@@ -223,16 +223,18 @@ impl LayerTracker {
         if change.kind == ChangeKind::Added && risk::is_git_object(path, is_dir) {
             return Class::GitObject;
         }
-        let tree = self.host.tree();
-        let ignored = self
-            .rules
-            .as_mut()
-            .is_some_and(|rules| rules.is_ignored(tree, path, is_dir));
-        if ignored {
+        if self.is_ignored(path, is_dir) {
             Class::Ignored
         } else {
             Class::Plain
         }
+    }
+
+    fn is_ignored(&mut self, path: &RelPath, is_dir: bool) -> bool {
+        let tree = self.host.tree();
+        self.rules
+            .as_mut()
+            .is_some_and(|rules| rules.is_ignored(tree, path, is_dir))
     }
 
     /// The change of the layer's root itself: its mode and attributes against the upper's root as

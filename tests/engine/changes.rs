@@ -11,6 +11,12 @@ use pvisor::layer::StageAccess;
 
 use crate::layers::{Stage, rel};
 
+/// The session's worker owns the tracker on a thread of its own.
+const _: fn() = || {
+    fn sendable<T: Send>() {}
+    sendable::<Tracker>();
+};
+
 /// A tracker over one stage.
 struct Review {
     stage: Stage,
@@ -92,6 +98,7 @@ fn apply(upper: &Path, host: &Path, changes: &[Change]) {
             remove(&host.join(change.key.path.as_path()));
         }
     }
+    let mut modes = Vec::new();
     for change in changes {
         let Some(after) = &change.after else {
             continue;
@@ -101,7 +108,7 @@ fn apply(upper: &Path, host: &Path, changes: &[Change]) {
         let meta = from.symlink_metadata().expect("stat");
         if meta.is_dir() {
             let _ = fs::create_dir(&to);
-            fs::set_permissions(&to, meta.permissions()).expect("chmod");
+            modes.push((to, meta.permissions()));
         } else {
             let _ = fs::remove_file(&to);
             let done = std::process::Command::new("cp")
@@ -114,6 +121,9 @@ fn apply(upper: &Path, host: &Path, changes: &[Change]) {
                 let _ = xattr::remove(&to, "user.overlay.origin");
             }
         }
+    }
+    for (dir, mode) in modes {
+        fs::set_permissions(dir, mode).expect("chmod");
     }
 }
 
@@ -827,6 +837,26 @@ fn closed(changes: &[Change], keep: &[bool]) -> Vec<Change> {
         .filter(|(_, keep)| *keep)
         .map(|(c, _)| c.clone())
         .collect()
+}
+
+#[test]
+fn what_the_agent_throws_away_of_ignored_files_is_not_read() {
+    let Some(mut review) = Review::new(
+        "mkdir -p node_modules/m; echo node_modules > .gitignore; echo 1 > node_modules/m/f; echo 2 > g",
+    ) else {
+        return;
+    };
+    review.stage.agent("rm -r node_modules g");
+    let ignored = review.change("node_modules/m/f");
+    assert_eq!((ignored.class, ignored.removed), (Class::Ignored, 0));
+    assert!(ignored.before.is_some_and(|n| n.digest.is_none()));
+    assert_eq!(review.change("g").removed, 1);
+    assert_eq!(review.conflict("node_modules/m/f"), None);
+    review.stage.host("echo 3 > node_modules/m/f");
+    assert_eq!(
+        review.conflict("node_modules/m/f"),
+        Some(Conflict::HostModified)
+    );
 }
 
 /// Random work against the one oracle that cannot be wrong: the two trees themselves.

@@ -161,10 +161,12 @@ impl LayerTracker {
         };
         let both = after.is_some_and(|n| n.file_type == FileType::File);
         if !both {
-            if node.size > LARGEST_DELETED || node.size > self.deleted_budget {
+            let size = node.size;
+            let ignored = self.is_ignored(path, false);
+            if ignored || size > LARGEST_DELETED || size > self.deleted_budget {
                 return Ok(None);
             }
-            self.deleted_budget -= node.size;
+            self.deleted_budget -= size;
         }
         let content = match self.host.content(path, node, LARGEST_IN_MEMORY) {
             Some(content) => Some(content),
