@@ -5,12 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
-use std::time::Instant;
 
 use crate::layer::{FileType, Node};
 use crate::{LayerPath, RelPath};
 
-use super::lease::{Lease, PATIENCE};
+use super::lease::{Lease, Patience};
 use super::ledger::{self, Action, Piece, Source, Step};
 use super::place::{Look, Place, Root, below, shown, words};
 use super::publish::{adjust, swap};
@@ -28,7 +27,7 @@ pub(super) fn all(
     let moved = preflight::moved(steps);
     let none = BTreeSet::new();
     let mut kept = Vec::new();
-    let until = Instant::now() + PATIENCE;
+    let patience = Patience::new();
     for root in roots.values() {
         root.forget();
     }
@@ -43,7 +42,7 @@ pub(super) fn all(
             store,
             number,
             moved: moved.get(&step.layer).unwrap_or(&none),
-            until,
+            patience: &patience,
         };
         if let Some(reason) = back.step().map_err(|e| (step.key(), e))? {
             kept.push(Refusal {
@@ -62,8 +61,8 @@ struct Back<'a> {
     store: &'a Path,
     number: u32,
     moved: &'a BTreeSet<RelPath>,
-    /// Until when files that somebody writes are waited for.
-    until: Instant,
+    /// For files that somebody writes.
+    patience: &'a Patience,
 }
 
 impl Back<'_> {
@@ -253,7 +252,7 @@ impl Back<'_> {
         if !place.look()?.as_ref().is_some_and(is_file) {
             return Ok(Idle::Yes(None));
         }
-        Ok(match Lease::take(|| place.open(), self.until) {
+        Ok(match Lease::take(|| place.open(), self.patience) {
             Ok(Some(lease)) => Idle::Yes(Some(lease)),
             Ok(None) => Idle::No,
             // Not readable, so there is no lease to be had.

@@ -5,17 +5,36 @@
 //! by default. SIGURG is chosen here: it is ignored unless somebody handles it, and nothing in
 //! this program does. Whether the lease still stands is asked with `F_GETLEASE`.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// `fcntl` command that chooses the signal; the number is the same on every architecture that
 /// Linux has, and the `libc` crate does not name it.
 const F_SETSIG: libc::c_int = 10;
 
-/// How long a commit waits for somebody to close a file.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a commit waits, all in all, for others to close files.
+pub(super) struct Patience(Cell<Duration>);
+
+impl Patience {
+    /// Two seconds, which only waiting uses up.
+    pub fn new() -> Self {
+        Self(Cell::new(Duration::from_secs(2)))
+    }
+
+    /// Waits a moment; `false` when patience is at its end.
+    pub fn wait(&self) -> bool {
+        const MOMENT: Duration = Duration::from_millis(5);
+        let Some(rest) = self.0.get().checked_sub(MOMENT) else {
+            return false;
+        };
+        self.0.set(rest);
+        std::thread::sleep(MOMENT);
+        true
+    }
+}
 
 /// A read lease; ends when dropped.
 pub(super) struct Lease {
@@ -43,19 +62,18 @@ impl Lease {
         }
     }
 
-    /// Takes a lease on what `open` opens, waiting until `until` while it is open for writing.
+    /// Takes a lease on what `open` opens, waiting with `patience` while it is open for writing.
     pub fn take(
         mut open: impl FnMut() -> io::Result<File>,
-        until: Instant,
+        patience: &Patience,
     ) -> io::Result<Option<Self>> {
         loop {
             if let Some(lease) = Self::try_take(open()?) {
                 return Ok(Some(lease));
             }
-            if Instant::now() >= until {
+            if !patience.wait() {
                 return Ok(None);
             }
-            std::thread::sleep(Duration::from_millis(5));
         }
     }
 

@@ -13,6 +13,19 @@
 //! transaction  the order of all that; ledger: what is written down before it is done
 //! host, seam   every writing system call, and where tests interrupt them
 //! ```
+//!
+//! Rules that a person may ask about:
+//! - Sockets and devices are never committed; a host's own can be removed.
+//! - A host's file with further names outside the batch is not replaced; removing one of its names
+//!   is fine, and a mode set in place shows under all of them, as it does everywhere.
+//! - Names that are one file for the agent, or were one on the host and are still alike, become
+//!   one file.
+//! - A directory whose removal was approved stays while something in it was not.
+//! - A new file gets the agent's modification time; directories keep theirs only when they come
+//!   back by undo. Owner and group are set where the process may.
+//! - On a file system that cannot exchange names the former entry gets a second name first and the
+//!   new one is renamed over it; where leases are not to be had (another owner's file, some
+//!   network file systems) only the comparison before and after guards against a save in between.
 
 mod back;
 mod effect;

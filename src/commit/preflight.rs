@@ -4,13 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::time::Instant;
 
 use crate::change::Conflict;
 use crate::layer::{FileType, Node};
 use crate::{LayerPath, RelPath};
 
-use super::lease::{Lease, PATIENCE};
+use super::lease::{Lease, Patience};
 use super::ledger::{Action, Piece, Source, Step};
 use super::place::{Root, words};
 use super::verify::{self, Expect, Tree};
@@ -33,18 +32,24 @@ pub(super) fn check(
     let mut checks = Checks {
         roots,
         refusals: Vec::new(),
-        moved,
         opened: steps
             .iter()
-            .filter(|step| opens(step))
+            .filter(|step| turns(step, true))
+            .map(Step::key)
+            .collect(),
+        shut: steps
+            .iter()
+            .filter(|step| turns(step, false))
             .map(Step::key)
             .collect(),
         names: Names::new()?,
         parents: BTreeMap::new(),
-        until: Instant::now() + PATIENCE,
+        patience: Patience::new(),
     };
+    let none = BTreeSet::new();
     for step in steps.iter_mut() {
-        checks.step(step);
+        let moved = moved.get(&step.layer).unwrap_or(&none);
+        checks.step(step, moved);
     }
     checks.hard_links(steps);
     if checks.refusals.is_empty() {
@@ -66,10 +71,13 @@ pub(super) fn moved(steps: &[Step]) -> BTreeMap<String, BTreeSet<RelPath>> {
     moved
 }
 
-fn opens(step: &Step) -> bool {
+/// Whether a step makes a directory writable (or no longer so).
+fn turns(step: &Step, writable: bool) -> bool {
+    let open = |node: &Node| node.mode & 0o300 == 0o300;
     matches!(&step.action, Action::Meta { before, after }
-        if before.file_type == FileType::Dir && before.mode & 0o300 != 0o300
-            && after.mode & 0o300 == 0o300)
+        if before.file_type == FileType::Dir
+            && open(before) != writable
+            && open(after) == writable)
 }
 
 /// Makes unguessable names.
@@ -95,13 +103,15 @@ impl Names {
 struct Checks<'a> {
     roots: &'a BTreeMap<String, Root>,
     refusals: Vec<Refusal>,
-    moved: BTreeMap<String, BTreeSet<RelPath>>,
     /// Directories that a step of the batch makes writable.
     opened: BTreeSet<LayerPath>,
+    /// Directories that a step of the batch makes unwritable; what waits in one for its settlement
+    /// could not leave it any more.
+    shut: BTreeSet<LayerPath>,
     names: Names,
     /// Per directory, where temporaries for it go, or why nothing can be done in it.
     parents: BTreeMap<LayerPath, Result<RelPath, String>>,
-    until: Instant,
+    patience: Patience,
 }
 
 impl Checks<'_> {
@@ -112,20 +122,18 @@ impl Checks<'_> {
         });
     }
 
-    fn step(&mut self, step: &mut Step) {
+    fn step(&mut self, step: &mut Step, moved: &BTreeSet<RelPath>) {
         let roots = self.roots;
         let Some(root) = roots.get(&step.layer) else {
             return;
         };
         let key = step.key();
         let path = step.path.clone();
-        let none = BTreeSet::new();
-        let moved = self.moved.get(&step.layer).unwrap_or(&none).clone();
         match &mut step.action {
             Action::Swap { before, after, .. } => {
                 if before.is_empty() {
                     self.vacant(root, &key);
-                } else if let Some(live) = self.tree(root, &path, before, &moved) {
+                } else if let Some(live) = self.tree(root, &path, before, moved) {
                     *before = live;
                     let files: Vec<RelPath> = before
                         .iter()
@@ -258,7 +266,7 @@ impl Checks<'_> {
 
     /// Nobody may have the file open for writing.
     fn idle(&mut self, root: &Root, path: &RelPath) {
-        let opened = Lease::take(|| root.at(path)?.open(), self.until);
+        let opened = Lease::take(|| root.at(path)?.open(), &self.patience);
         if let Ok(None) = opened {
             let key = LayerPath::new(root.layer.clone(), path.clone());
             self.refuse(key, BUSY);
@@ -317,23 +325,32 @@ impl Checks<'_> {
             Ok(None) => return Err(format!("its directory {dir} is no longer on the host")),
             Err(e) => return Err(unreachable(&e)),
         }
-        let Err(e) = root.writable(&dir.path) else {
-            return Ok(dir.path.clone());
-        };
-        if e.raw_os_error() == Some(libc::EROFS) {
-            return Err(format!(
-                "{dir} lies on a file system that is mounted read-only"
-            ));
+        let mut reason = "its directory loses its writability, and so does every one above it";
+        let shut;
+        match root.writable(&dir.path) {
+            Ok(()) if !self.shut.contains(dir) => return Ok(dir.path.clone()),
+            Ok(()) => {}
+            Err(e) if e.raw_os_error() == Some(libc::EROFS) => {
+                return Err(format!(
+                    "{dir} lies on a file system that is mounted read-only"
+                ));
+            }
+            Err(e) => {
+                shut = format!("its directory {dir} cannot be written: {}", words(&e));
+                if !self.opened.contains(dir) {
+                    return Err(shut);
+                }
+                reason = &shut;
+            }
         }
-        let shut = format!("its directory {dir} cannot be written: {}", words(&e));
-        if !self.opened.contains(dir) {
-            return Err(shut);
-        }
-        // The batch opens this directory; until then the nearest one that is open serves.
+        // Opened or shut on the way: the nearest directory that is open all the time serves.
         dir.path
             .ancestors()
-            .find(|above| root.writable(above).is_ok())
-            .ok_or(shut)
+            .find(|above| {
+                let key = LayerPath::new(dir.layer.clone(), above.clone());
+                !self.shut.contains(&key) && root.writable(above).is_ok()
+            })
+            .ok_or_else(|| reason.to_owned())
     }
 
     /// A file with further names on the host must be replaced under all of them.

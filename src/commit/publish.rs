@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use crate::RelPath;
 use crate::change::Conflict;
 use crate::layer::{FileType, Node};
 
-use super::lease::{Lease, PATIENCE};
+use super::lease::{Lease, Patience};
 use super::ledger::{Action, Piece, Step};
 use super::place::{Place, Root, look_fd, words, xattrs};
 use super::verify::{self, Expect, Tree};
@@ -30,7 +30,7 @@ pub(super) fn all<T>(
     go_back: impl FnOnce(Refusal) -> T,
 ) -> Result<(), T> {
     let moved = preflight::moved(steps);
-    let until = Instant::now() + PATIENCE;
+    let patience = Patience::new();
     for chunk in steps.chunks(TOGETHER) {
         let mut held = Vec::new();
         for step in chunk {
@@ -40,7 +40,7 @@ pub(super) fn all<T>(
             let mut publisher = Publisher {
                 root,
                 moved: moved.get(&step.layer),
-                until,
+                patience: &patience,
                 held: &mut held,
                 step,
             };
@@ -68,7 +68,7 @@ const LATE: &str = "a program on the host opened it for writing at this moment; 
 struct Publisher<'a, 'b> {
     root: &'a Root,
     moved: Option<&'a BTreeSet<RelPath>>,
-    until: Instant,
+    patience: &'a Patience,
     held: &'b mut Vec<(&'a Step, Lease)>,
     step: &'a Step,
 }
@@ -165,7 +165,7 @@ impl Publisher<'_, '_> {
             Ok(_) => Err(Conflict::HostModified.describe()),
             Err(e) => Err(failed(&e)),
         };
-        match Lease::take(|| place.open(), self.until) {
+        match Lease::take(|| place.open(), self.patience) {
             Ok(Some(lease)) => {
                 let now = look_fd(lease.file().as_fd()).map_err(|e| failed(&e))?;
                 unchanged(&now.node)?;
@@ -239,6 +239,27 @@ pub(super) fn swap(root: &Root, step: &Step, place: &Place, aside: &Place) -> io
     host::rename_new(&second, aside)
 }
 
+/// The attributes that are there, with the owner's right to change them opened: it is shut again
+/// when the mode is set.
+fn attributes(
+    fd: BorrowedFd<'_>,
+    before: &Node,
+    after: &Node,
+    mode: u32,
+) -> io::Result<BTreeMap<String, Vec<u8>>> {
+    let users = |node: &Node| {
+        node.xattrs
+            .iter()
+            .filter(|(name, _)| name.starts_with("user."))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect::<BTreeMap<_, _>>()
+    };
+    if mode & 0o600 != 0o600 && users(before) != users(after) && !nix::unistd::geteuid().is_root() {
+        host::set_mode(fd, mode | 0o600)?;
+    }
+    xattrs(fd)
+}
+
 /// Turns mode, xattrs, owner and time from `before` into `after`, in place. What is neither the
 /// one nor the other was set by somebody else and is left alone.
 pub(super) fn adjust(place: &Place, before: &Node, after: &Node) -> io::Result<()> {
@@ -257,7 +278,7 @@ pub(super) fn adjust(place: &Place, before: &Node, after: &Node) -> io::Result<(
         }
     }
     if before.xattrs != after.xattrs && !is_link {
-        let found = xattrs(fd)?;
+        let found = attributes(fd, before, after, found.mode)?;
         for name in before.xattrs.keys() {
             if !after.xattrs.contains_key(name) && found.get(name) == before.xattrs.get(name) {
                 host::remove_xattr(fd, name)?;

@@ -139,7 +139,7 @@ fn copy_tree(from: &Place, to: &Place) -> io::Result<()> {
     let mut node = look.node;
     match node.file_type {
         FileType::File => {
-            let source = from.open()?;
+            let source = open_shut(from, node.mode)?;
             let target = host::create_file(to)?;
             if host::clone_file(source.as_fd(), target.as_fd()).is_err() {
                 copy_sparse(&source, &target, node.size, &mut Vec::new())?;
@@ -147,6 +147,10 @@ fn copy_tree(from: &Place, to: &Place) -> io::Result<()> {
         }
         FileType::Dir => {
             host::create_dir(to)?;
+            let shut = node.mode & 0o500 != 0o500;
+            if shut {
+                host::set_mode(from.handle()?.as_fd(), node.mode | 0o700)?;
+            }
             let (old, new) = (Rc::new(from.handle()?), Rc::new(to.handle()?));
             for name in names(from.open_dir()?)? {
                 let name = std::ffi::CString::new(name)?;
@@ -155,6 +159,9 @@ fn copy_tree(from: &Place, to: &Place) -> io::Result<()> {
                     name: name.clone(),
                 };
                 copy_tree(&below(&old), &below(&new))?;
+            }
+            if shut {
+                host::set_mode(from.handle()?.as_fd(), node.mode)?;
             }
         }
         FileType::Symlink => {
@@ -173,6 +180,19 @@ fn copy_tree(from: &Place, to: &Place) -> io::Result<()> {
     own(to, &node)?;
     dress(to.handle()?.as_fd(), &node)?;
     host::set_mtime(to, node.mtime)
+}
+
+/// Opens a file for copying although its owner may not read it just now.
+fn open_shut(at: &Place, mode: u32) -> io::Result<std::fs::File> {
+    match at.open() {
+        Err(e) if e.raw_os_error() == Some(libc::EACCES) => {}
+        other => return other,
+    }
+    let handle = at.handle()?;
+    host::set_mode(handle.as_fd(), mode | 0o400)?;
+    let opened = at.open();
+    host::set_mode(handle.as_fd(), mode)?;
+    opened
 }
 
 /// Every layer that these steps touch, for opening and locking their roots.

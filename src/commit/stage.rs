@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
-use std::time::Instant;
 
 use nix::unistd::Whence;
 
@@ -15,9 +14,9 @@ use crate::diff;
 use crate::layer::{AccessError, Digest, FileType, Node, StageAccess};
 
 use super::effect::{Content, Picked};
-use super::lease::{Lease, PATIENCE};
+use super::lease::{Lease, Patience};
 use super::ledger::{Action, Piece, Source, Step};
-use super::place::{ACL_ACCESS, ACL_DEFAULT, Place, Root, hash, look_fd, words, xattrs};
+use super::place::{ACL_ACCESS, ACL_DEFAULT, Place, Root, carried, hash, look_fd, words, xattrs};
 use super::{CommitError, Refusal, host, verify};
 
 /// From this size on sharing blocks with the upper is tried before copying.
@@ -41,7 +40,7 @@ impl From<io::Error> for StageError {
 /// Makes new entries.
 pub(super) struct Stager<'a> {
     access: &'a dyn StageAccess,
-    until: Instant,
+    patience: Patience,
     buffer: Vec<u8>,
     clones: bool,
     /// Files made so far that further names may be linked to.
@@ -65,7 +64,7 @@ impl<'a> Stager<'a> {
     pub fn new(access: &'a dyn StageAccess) -> Self {
         Self {
             access,
-            until: Instant::now() + PATIENCE,
+            patience: Patience::new(),
             buffer: Vec::new(),
             clones: true,
             made: HashMap::new(),
@@ -282,12 +281,11 @@ impl<'a> Stager<'a> {
             if let Some(lease) = Lease::try_take(file) {
                 return Ok(lease);
             }
-            if Instant::now() >= self.until {
+            if !self.patience.wait() {
                 return Err(StageError::Refused(
                     "the agent has it open for writing; commit when it is done".into(),
                 ));
             }
-            std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
 
@@ -417,21 +415,27 @@ pub(super) fn own(place: &Place, node: &Node) -> io::Result<()> {
     }
 }
 
-/// Gives an entry exactly this mode and these attributes.
+/// Gives an entry that its owner can still write exactly this mode and these attributes.
 pub(super) fn dress(fd: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
     let found = xattrs(fd)?;
     for name in found.keys().filter(|name| !node.xattrs.contains_key(*name)) {
         host::remove_xattr(fd, name)?;
     }
-    host::set_mode(fd, node.mode)?;
-    for (name, value) in &node.xattrs {
-        if super::place::carried(name) && found.get(name) != Some(value) {
+    let wanted = |acl: bool| {
+        node.xattrs.iter().filter(move |(name, _)| {
+            carried(name) && (*name == ACL_ACCESS || *name == ACL_DEFAULT) == acl
+        })
+    };
+    // A user's attributes need the right to write, which the mode may take away; an ACL sets the
+    // mode's group bits, and the mode those of an ACL, to what both say together.
+    for (name, value) in wanted(false) {
+        if found.get(name) != Some(value) {
             host::set_xattr(fd, name, value)?;
         }
     }
-    // An ACL of an inherited default may have narrowed the mode, and setting one sets it.
-    if found.contains_key(ACL_ACCESS) || found.contains_key(ACL_DEFAULT) {
-        host::set_mode(fd, node.mode)?;
+    host::set_mode(fd, node.mode)?;
+    for (name, value) in wanted(true) {
+        host::set_xattr(fd, name, value)?;
     }
     Ok(())
 }

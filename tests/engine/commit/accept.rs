@@ -330,6 +330,46 @@ fn a_directory_that_is_opened_or_shut_by_the_batch_can_be_filled() {
 }
 
 #[test]
+fn shut_files_are_written_and_taken_back() {
+    let elsewhere = tempfile::tempdir_in("/dev/shm").ok();
+    for apart in [false, true] {
+        let mut scene = Scene::new(
+            "echo 1 > f; echo 2 > g; echo 3 > h; mkdir d; echo 4 > d/4; chmod 444 f g; chmod 400 h",
+        );
+        if let (true, Some(elsewhere)) = (apart, &elsewhere) {
+            scene.store = elsewhere.path().join("commits");
+        }
+        let before = snapshot(&scene.host);
+        scene.agent(
+            "chmod u+w f g; echo one > f; setfattr -n user.k -v 1 f g; chmod 444 f g
+             echo new > n; setfattr -n user.k -v 2 n; chmod 444 n; rm -f h; rm -r d",
+        );
+        scene.committed(1, scene.all());
+        assert_eq!(snapshot(&scene.host), snapshot(&scene.agent));
+        scene.undone(1, 2);
+        assert_eq!(snapshot(&scene.host), before);
+    }
+}
+
+#[test]
+fn another_owners_file_keeps_its_owner_when_it_is_renamed() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root can make another owner's file");
+        return;
+    }
+    let scene = Scene::new("echo 1 > f; chown 1502:1502 f; mkdir d; echo 1 > d/g; chown -R 1502 d");
+    scene.agent("mv f h; rm d/g");
+    scene.committed(1, scene.all());
+    let owner = |name: &str| {
+        let meta = fs::metadata(scene.host.join(name)).unwrap();
+        (meta.uid(), meta.gid())
+    };
+    assert_eq!(owner("h"), (1502, 1502));
+    scene.undone(1, 2);
+    assert_eq!((owner("f"), owner("d/g").0), ((1502, 1502), 1502));
+}
+
+#[test]
 fn nothing_to_do_is_said() {
     let scene = Scene::new("echo 1 > f");
     assert_eq!(scene.commit(1, Vec::new()).unwrap(), Outcome::Nothing);

@@ -116,6 +116,43 @@ fn an_undo_killed_at_any_call_is_before_or_after() {
 }
 
 #[test]
+fn recovery_itself_may_be_killed_at_any_call() {
+    // While things are prepared, while they are published, and after the point of no return.
+    for first in [60, 78, 85, 94] {
+        for at in 1.. {
+            let scene = Scene::quick(HOST);
+            scene.agent(AGENT);
+            let (before, after) = (snapshot(&scene.host), snapshot(&scene.agent));
+            let (_, reached) = interrupted(first, Verdict::Kill, || scene.commit(1, scene.all()));
+            assert!(reached);
+            let calls = Rc::new(Cell::new(0));
+            let counted = Rc::clone(&calls);
+            let hook = move |_call| {
+                counted.set(counted.get() + 1);
+                if counted.get() == at {
+                    Verdict::Kill
+                } else {
+                    Verdict::Pass
+                }
+            };
+            let _ = seam::with(hook, || {
+                pvisor::commit::recover(&scene.layers, &scene.store)
+            });
+            scene.recover();
+            let is_after = either(&scene, &before, &after, at);
+            if calls.get() < at {
+                break;
+            }
+            if !is_after {
+                scene.committed(1, scene.all());
+            }
+            scene.undone(1, 2);
+            assert_eq!(snapshot(&scene.host), before, "{first}, then {at}");
+        }
+    }
+}
+
+#[test]
 fn a_call_that_fails_refuses_the_batch_or_is_settled_later() {
     for errno in [nix::libc::EIO, nix::libc::ENOSPC] {
         for at in 1.. {

@@ -28,14 +28,26 @@ fn edit() -> impl Strategy<Value = String> {
 }
 
 fn script(edits: &[String]) -> String {
-    edits
+    let lines: Vec<String> = edits
         .iter()
-        .map(|e| format!("( {e} ) 2>/dev/null || true\n"))
-        .collect()
+        .map(|e| format!("( {e} ) 2>/dev/null || true"))
+        .collect();
+    lines.join("\n")
+}
+
+/// Few by default, since each makes several trees; `PROPTEST_CASES` asks for more.
+fn config() -> ProptestConfig {
+    let asked = std::env::var_os("PROPTEST_CASES").is_some();
+    let config = ProptestConfig::default();
+    ProptestConfig {
+        cases: if asked { config.cases } else { 40 },
+        failure_persistence: None,
+        ..config
+    }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn commit_all_is_the_agents_tree_and_undo_the_hosts(

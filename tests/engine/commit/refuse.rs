@@ -148,6 +148,22 @@ fn a_file_somebody_has_open_for_writing_is_busy() {
 }
 
 #[test]
+fn a_file_the_agent_is_writing_is_not_taken() {
+    let scene = Scene::new("echo 1 > f");
+    scene.agent("echo 2 > f; echo n > n");
+    let writer = fs::OpenOptions::new()
+        .append(true)
+        .open(scene.agent.join("f"))
+        .unwrap();
+    assert_eq!(
+        scene.refused(1, scene.all()),
+        ["f: the agent has it open for writing; commit when it is done"]
+    );
+    drop(writer);
+    scene.committed(1, scene.all());
+}
+
+#[test]
 fn a_file_with_other_names_outside_the_batch_is_refused_by_name() {
     let scene = Scene::new("echo a > f; ln f g; ln f keep; echo z > z; ln z y");
     scene.agent("rm f; echo b > f; rm z");

@@ -323,29 +323,29 @@ type Row = (RelPath, ChangeKind, Option<Node>, Option<Node>);
 
 /// Identical, not empty content under another name.
 fn pair_renames(rows: &mut Vec<Row>) {
+    let file = |node: &Option<Node>| {
+        let node = node.as_ref()?;
+        (node.file_type == FileType::File && node.size > 0).then_some(node.digest?)
+    };
+    let mut gone: BTreeMap<Digest, Vec<usize>> = BTreeMap::new();
+    for (at, row) in rows.iter().enumerate().rev() {
+        if row.1 == ChangeKind::Deleted
+            && let Some(digest) = file(&row.2)
+        {
+            gone.entry(digest).or_default().push(at);
+        }
+    }
     let mut taken = Vec::new();
     for at in 0..rows.len() {
-        let (ChangeKind::Added, Some(after)) = (&rows[at].1, &rows[at].3) else {
-            continue;
-        };
-        if after.file_type != FileType::File || after.size == 0 {
-            continue;
-        }
-        let digest = after.digest;
-        let old = (0..rows.len()).find(|old| {
-            rows[*old].1 == ChangeKind::Deleted
-                && !taken.contains(old)
-                && rows[*old]
-                    .2
-                    .as_ref()
-                    .is_some_and(|n| n.file_type == FileType::File && n.digest == digest)
-        });
-        if let Some(old) = old {
+        if rows[at].1 == ChangeKind::Added
+            && let Some(old) = file(&rows[at].3).and_then(|digest| gone.get_mut(&digest)?.pop())
+        {
             taken.push(old);
+            let before = rows[old].2.clone();
             rows[at].1 = ChangeKind::Renamed {
                 from: rows[old].0.clone(),
             };
-            rows[at].2 = rows[old].2.clone();
+            rows[at].2 = before;
         }
     }
     taken.sort_unstable();
