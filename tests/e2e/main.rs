@@ -14,5 +14,6 @@ mod decide_commit_undo;
 mod impossible;
 mod keys;
 mod live;
+mod readme;
 mod real_work;
 mod staged_run;
