@@ -227,6 +227,36 @@ pub mod exact_path {
     }
 }
 
+/// Bytes that may be absent and travel like [`exact_bytes`].
+pub mod optional_bytes {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize)]
+    struct Exact(#[serde(with = "crate::path::exact_bytes")] Vec<u8>);
+
+    struct Borrowed<'a>(&'a [u8]);
+
+    impl Serialize for Borrowed<'_> {
+        fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+            super::serialize_bytes(self.0, s)
+        }
+    }
+
+    /// See [`super::RelPath`].
+    #[allow(
+        clippy::ref_option,
+        reason = "serde's `with` passes a reference to the field"
+    )]
+    pub fn serialize<S: Serializer>(v: &Option<Vec<u8>>, s: S) -> Result<S::Ok, S::Error> {
+        v.as_deref().map(Borrowed).serialize(s)
+    }
+
+    /// See [`super::RelPath`].
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<u8>>, D::Error> {
+        Ok(Option::<Exact>::deserialize(d)?.map(|e| e.0))
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum TextOrBase64 {

@@ -66,8 +66,8 @@ pub struct Config {
     pub keys: BTreeMap<String, Vec<String>>,
 }
 
-/// The settings that the session's server needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The settings that the session's server needs. Fixed at a session's start and recorded with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SessionSettings {
     /// Most that is kept of the agent's output, in bytes.
     pub record_cap: u64,

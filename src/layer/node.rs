@@ -155,7 +155,7 @@ pub struct Node {
     /// Device number of a device node, else 0.
     pub rdev: u64,
     /// Target of a symbolic link, in exact bytes.
-    #[serde(with = "optional_bytes")]
+    #[serde(with = "crate::path::optional_bytes")]
     pub target: Option<Vec<u8>>,
     /// `user.*` attributes and POSIX ACLs (`system.posix_acl_*`), overlay marks removed and the
     /// user's own `user.overlay.*` unescaped.
@@ -178,25 +178,6 @@ impl Node {
             && self.mtime == other.mtime
             && self.ctime == other.ctime
             && self.full_mode() == other.full_mode()
-    }
-}
-
-mod optional_bytes {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    struct Exact(#[serde(with = "crate::path::exact_bytes")] Vec<u8>);
-
-    #[allow(
-        clippy::ref_option,
-        reason = "serde's `with` passes a reference to the field"
-    )]
-    pub fn serialize<S: Serializer>(v: &Option<Vec<u8>>, s: S) -> Result<S::Ok, S::Error> {
-        v.clone().map(Exact).serialize(s)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<u8>>, D::Error> {
-        Ok(Option::<Exact>::deserialize(d)?.map(|e| e.0))
     }
 }
 

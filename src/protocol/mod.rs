@@ -52,6 +52,7 @@ pub struct Welcome {
     pub state: SessionState,
     /// Bytes that paint the agent's terminal as it stands on a fresh emulator of this size;
     /// empty when no output was asked for or the command has pipes.
+    #[serde(with = "crate::path::exact_bytes")]
     pub screen: Vec<u8>,
     /// Size of the agent's terminal.
     pub size: TerminalSize,
@@ -85,7 +86,7 @@ pub enum Say {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// Bytes for the agent's terminal or standard input. No reply.
-    Input(Vec<u8>),
+    Input(#[serde(with = "crate::path::exact_bytes")] Vec<u8>),
     /// The agent's standard input has ended (pipes only). No reply.
     InputEnded,
     /// The size of the agent's pane. No reply.
@@ -130,8 +131,10 @@ pub struct Contents {
     /// Digest of the change these belong to.
     pub digest: Digest,
     /// The baseline's bytes.
+    #[serde(with = "crate::path::optional_bytes")]
     pub before: Option<Vec<u8>>,
     /// The agent's bytes.
+    #[serde(with = "crate::path::optional_bytes")]
     pub after: Option<Vec<u8>>,
     /// A side is larger than the server sends; both are `None` then.
     pub too_large: bool,
@@ -228,7 +231,7 @@ pub enum ServerMessage {
     /// The client was too slow for single updates: everything anew.
     Snapshot(Box<SessionState>),
     /// Bytes the agent wrote.
-    Output(Stream, Vec<u8>),
+    Output(Stream, #[serde(with = "crate::path::exact_bytes")] Vec<u8>),
     /// The agent's terminal has this size now.
     Resized(TerminalSize),
     /// Answer to a request.

@@ -18,8 +18,6 @@ use crate::record::OutputRecord;
 use crate::sandbox::spec::TerminalSize;
 use crate::sandbox::{AgentIo, Control, ExitWaiter};
 
-/// Lines of scrollback the server keeps for those who attach later.
-const SCROLLBACK: usize = 2_000;
 /// How long an uncontained command's left-over processes may keep its streams open after its end.
 const LEFTOVERS: Duration = Duration::from_millis(500);
 /// Largest piece of output that travels as one event.
@@ -55,6 +53,7 @@ impl Agent {
         exit: ExitWaiter,
         size: TerminalSize,
         contained: bool,
+        scrollback: usize,
         record: Option<OutputRecord>,
         gate: Arc<Gate>,
         events: Sender<Event>,
@@ -65,7 +64,7 @@ impl Agent {
                 (
                     master,
                     vec![(Stream::Out, reader)],
-                    Some(Emulator::new(size, SCROLLBACK)),
+                    Some(Emulator::new(size, scrollback)),
                 )
             }
             AgentIo::Pipes {

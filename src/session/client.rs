@@ -49,7 +49,7 @@ pub struct Client {
 impl Client {
     /// Connects, greets and starts the reading thread.
     pub fn connect(socket: &Path, hello: Hello) -> Result<(Self, Welcome), ClientError> {
-        let mut stream = UnixStream::connect(socket).map_err(|source| ClientError::Connect {
+        let mut stream = super::socket::connect(socket).map_err(|source| ClientError::Connect {
             path: socket.into(),
             source,
         })?;

@@ -12,6 +12,7 @@ mod reduce;
 mod requests;
 mod serve;
 pub mod server;
+mod socket;
 pub mod state;
 pub mod store;
 mod worker;

@@ -260,6 +260,7 @@ fn one_of_each() -> Vec<Update> {
     let odd = PathBuf::from(std::ffi::OsString::from_vec(b"/w/\xff".to_vec()));
     vec![
         Update::Opened(Box::new(SessionInfo {
+            settings: crate::config::SessionSettings::default(),
             id: "20261130-131602-x7k2".into(),
             name: "sh 1".into(),
             user: "ann".into(),

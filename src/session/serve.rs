@@ -1,9 +1,9 @@
 //! The server's life in its own process: opens the session's records, listens on the socket and
 //! runs the session until nobody needs it. Owns the threads around the session thread.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -37,8 +37,6 @@ use crate::watch::Watch;
 const MAILBOX: usize = 1_024;
 /// How long a server without command and clients stays, for the next command line.
 const LINGER: Duration = Duration::from_millis(1_500);
-/// Size of the output record at which it is cut, in bytes.
-const RECORD_LIMIT: u64 = 64 << 20;
 /// How long a started command waits for its first listener.
 const UNHEARD: Duration = Duration::from_secs(5);
 
@@ -80,25 +78,6 @@ impl SessionLock {
     }
 }
 
-/// Binds the session's socket: directory 0700, socket 0600, a dead server's socket replaced.
-pub fn bind(socket: &Path) -> io::Result<UnixListener> {
-    if let Some(directory) = socket.parent() {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)?;
-    }
-    match fs::remove_file(socket) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    // The umask makes the socket 0600 from its first moment; this process has one thread.
-    let umask = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o177));
-    let listener = UnixListener::bind(socket);
-    nix::sys::stat::umask(umask);
-    listener
-}
-
 /// Runs the session until it is done. The calling thread becomes the session thread: the sandbox's
 /// processes end with it.
 pub fn serve(start: Start) -> io::Result<()> {
@@ -121,6 +100,7 @@ pub fn serve(start: Start) -> io::Result<()> {
     let first = state.info.is_none();
     let crashed = state.run == Some(RunState::Running);
     let layers = info.layers.clone();
+    let settings = info.settings;
     let (running, access) = match command {
         Some((running, words, stdio)) => {
             let access = running.access.clone();
@@ -160,9 +140,10 @@ pub fn serve(start: Start) -> io::Result<()> {
                 Stdio::Pty(size) => size,
                 Stdio::Pipes => DEFAULT_SIZE,
             };
-            let record = OutputRecord::open(&directory.join("output.cast"), size, RECORD_LIMIT)
-                .inspect_err(|error| tracing::error!(%error, "opening the output record"))
-                .ok();
+            let record =
+                OutputRecord::open(&directory.join("output.cast"), size, settings.record_cap)
+                    .inspect_err(|error| tracing::error!(%error, "opening the output record"))
+                    .ok();
             started = Some((running.boundary, words));
             Some(Agent::new(
                 running.io,
@@ -170,6 +151,7 @@ pub fn serve(start: Start) -> io::Result<()> {
                 running.exit,
                 size,
                 running.access.is_some(),
+                settings.scrollback as usize,
                 record,
                 Arc::clone(&gate),
                 events.clone(),

@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use super::client::{Client, ClientError};
 use super::serve::{self, SessionLock, Start};
+use super::socket;
 use super::state::SessionInfo;
 use super::store::{SessionRecord, Store, StoreError};
+use crate::change::Tracker;
 use crate::layer::{Driver, HOME, Layer, Timestamp, WORKSPACE};
 use crate::protocol::{Hello, Request, Role, Welcome};
 use crate::sandbox::detach::detach;
@@ -106,8 +108,7 @@ pub fn run(
     };
     let mut spec = request.spec;
     prepare(store, &info, &mut spec)?;
-    let socket = store.socket(&info.id);
-    let dir = info.dir.clone();
+    let (id, dir) = (info.id.clone(), info.dir.clone());
     let word = start(store, info, Some(spec))?;
     if let Err(error) = came_up(word) {
         if fresh {
@@ -116,7 +117,7 @@ pub fn run(
         }
         return Err(error);
     }
-    Ok(Client::connect(&socket, hello)?)
+    Ok(Client::connect(&store.socket(&id), hello)?)
 }
 
 /// Connects to a session's server, starting one (without a command) when none runs.
@@ -126,11 +127,10 @@ pub fn attach(
     session: &SessionRecord,
     hello: Hello,
 ) -> Result<(Client, Welcome), StartError> {
-    let socket = store.socket(&session.info.id);
     let deadline = Instant::now() + HANDOVER;
     loop {
         // A server that is about to end may still accept, and then say nothing.
-        match Client::connect(&socket, hello.clone()) {
+        match Client::connect(&store.socket(&session.info.id), hello.clone()) {
             Ok(connected) => return Ok(connected),
             Err(ClientError::Failed(failure)) => return Err(ClientError::Failed(failure).into()),
             Err(error) if Instant::now() > deadline => return Err(error.into()),
@@ -204,7 +204,7 @@ fn daemon(store: Store, info: SessionInfo, spec: Option<SandboxSpec>, report: Ow
     let mut report = File::from(report);
     let log = info.dir.join("server.log");
     let dir = info.dir.clone();
-    let socket = store.socket(&info.id);
+    let socket = store.new_socket(&info.id);
     match make(store, info, spec) {
         Ok(start) => {
             let _ = serve::detach_streams(&log);
@@ -214,7 +214,6 @@ fn daemon(store: Store, info: SessionInfo, spec: Option<SandboxSpec>, report: Ow
             let _ = fs::remove_file(socket);
             if let Err(error) = served {
                 tracing::error!(%error, session = %dir.display(), "the session server has failed");
-                eprintln!("error: {error}");
                 return 1;
             }
             0
@@ -240,8 +239,11 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<St
     let lock = SessionLock::take(&info.dir)
         .map_err(|e| failed("locking", &info.dir, &e))?
         .ok_or(Word::Taken)?;
-    let socket = store.socket(&info.id);
-    let listener = serve::bind(&socket).map_err(|e| failed("listening on", &socket, &e))?;
+    let socket = store.new_socket(&info.id);
+    let listener = socket::bind(&socket).map_err(|e| failed("listening on", &socket, &e))?;
+    store
+        .announce_socket(&info.id, &socket)
+        .map_err(|e| Word::Failed(e.to_string()))?;
     let no_sandbox = |error: SandboxError| {
         let SandboxError::Setup { doing, cause, hint } = error;
         let _ = fs::remove_file(&socket);
@@ -250,6 +252,9 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<St
     let (mut command, mut access) = (None, None);
     match spec {
         Some(spec) => {
+            if !spec.layers.is_empty() && info.dir.join("journal.jsonl").exists() {
+                seal(&info).map_err(|e| Word::Failed(format!("preparing the layers: {e}")))?;
+            }
             let words = spec
                 .command
                 .iter()
@@ -271,6 +276,14 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<St
         command,
         access,
     })
+}
+
+/// Before the layers of an ended command are mounted again: what it left must be what is seen. The
+/// helper that reads them is gone again before the next command's begins.
+fn seal(info: &SessionInfo) -> Result<(), Box<dyn std::error::Error>> {
+    let access = sandbox::open_unmounted(&info.layers)?;
+    Tracker::open(&info.layers)?.seal(&*access)?;
+    Ok(())
 }
 
 /// Makes a new session's directory and description.
@@ -310,6 +323,7 @@ fn new_session(store: &Store, request: &RunRequest) -> Result<SessionInfo, Start
             Mode::Host => Vec::new(),
         },
         started: now,
+        settings: request.settings,
         id,
         dir,
     })

@@ -66,6 +66,8 @@ pub struct SessionInfo {
     pub layers: Vec<Layer>,
     /// When it began.
     pub started: Timestamp,
+    /// What of the configuration its server goes by.
+    pub settings: crate::config::SessionSettings,
 }
 
 /// One commit or undo that was carried out.

@@ -1,8 +1,10 @@
 //! The sessions of one user on disk. Owns directory names, `session.json` and the choice of a
 //! session by what a person typed; does not look into layers or journals.
 
-use std::fs::{File, TryLockError};
+use std::ffi::OsString;
+use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::state::{RunState, SessionInfo};
 use crate::layer::Timestamp;
 use crate::sandbox::{Boundary, ExitStatus};
+
+/// File of a session's directory that holds the path of its server's socket.
+const SOCKET_FILE: &str = "socket";
 
 /// The word for the newest session.
 pub const LAST: &str = "last";
@@ -85,11 +90,29 @@ impl Store {
         &self.runtime_dir
     }
 
-    /// The socket of the session with this id.
+    /// Where a server of the session with this id listens, or would: what the last one announced,
+    /// since it may have had another runtime directory than the caller.
     pub fn socket(&self, id: &str) -> PathBuf {
+        match fs::read(self.session_dir(id).join(SOCKET_FILE)) {
+            Ok(path) if !path.is_empty() => PathBuf::from(OsString::from_vec(path)),
+            _ => self.new_socket(id),
+        }
+    }
+
+    /// Where a new server of the session with this id listens.
+    pub fn new_socket(&self, id: &str) -> PathBuf {
         self.runtime_dir
             .join(format!("v{}", crate::protocol::PROTOCOL_VERSION))
             .join(format!("{id}.sock"))
+    }
+
+    /// Tells later callers of [`Store::socket`] where the server listens.
+    pub fn announce_socket(&self, id: &str, socket: &Path) -> Result<(), StoreError> {
+        let path = self.session_dir(id).join(SOCKET_FILE);
+        fs::write(&path, socket.as_os_str().as_bytes()).map_err(|error| StoreError::File {
+            path,
+            cause: error.to_string(),
+        })
     }
 
     /// Every session, newest start first. A session whose record cannot be read is left out here

@@ -266,6 +266,13 @@ impl Worker {
             Outcome::Committed { paths, .. } => {
                 self.tracker.rebase(paths).map_err(|e| e.to_string())
             }
+            Outcome::Refused { refusals } => {
+                // A store through a mapping may leave a file's times alone: what was refused is
+                // read anew, whatever its stat says.
+                let keys: Vec<_> = refusals.iter().map(|r| r.key.clone()).collect();
+                self.tracker.distrust(&keys);
+                Ok(())
+            }
             _ => Ok(()),
         };
         let scanned = rebased.and_then(|()| self.scan());

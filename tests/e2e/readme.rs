@@ -18,20 +18,35 @@ fn columns(entry: &Entry) -> String {
 fn the_whole_list_is_the_table() {
     let mut group = None;
     let expected = TABLE.iter().map(|entry| {
-        let title = if group == Some(entry.group) { "" } else { entry.group.title() };
+        let title = if group == Some(entry.group) {
+            ""
+        } else {
+            entry.group.title()
+        };
         group = Some(entry.group);
-        let first = if title.is_empty() { "|".to_owned() } else { format!("| {title}") };
+        let first = if title.is_empty() {
+            "|".to_owned()
+        } else {
+            format!("| {title}")
+        };
         format!("{first} {}", columns(entry))
     });
     let expected: Vec<String> = expected.collect();
     let shown = rows(include_str!("../../ui/README.md"));
-    assert_eq!(shown.join("\n"), expected.join("\n"), "ui/README.md, in full");
+    assert_eq!(
+        shown.join("\n"),
+        expected.join("\n"),
+        "ui/README.md, in full"
+    );
 }
 
 #[test]
 fn the_keys_to_begin_with_are_rows_of_the_table() {
     let all: Vec<String> = TABLE.iter().map(columns).collect();
     for row in rows(include_str!("../../README.md")) {
-        assert!(all.contains(&row), "README.md has a row that the key table has not: {row}");
+        assert!(
+            all.contains(&row),
+            "README.md has a row that the key table has not: {row}"
+        );
     }
 }

@@ -10,6 +10,7 @@ use pvisor::session::store::{SessionRecord, Store, StoreError};
 fn record(store: &Store, id: &str, name: &str, started: i64, state: RunState) -> SessionRecord {
     let record = SessionRecord {
         info: SessionInfo {
+            settings: pvisor::config::SessionSettings::default(),
             id: id.into(),
             name: name.into(),
             user: "ada".into(),

@@ -89,6 +89,7 @@ impl Session {
         };
         let state = SessionState {
             info: Some(Box::new(SessionInfo {
+                settings: pvisor::config::SessionSettings::default(),
                 id: "20261130-131602-x7k2".into(),
                 name: "agent-1".into(),
                 user: "ann".into(),

@@ -158,6 +158,7 @@ mod tests {
     fn record() -> SessionRecord {
         SessionRecord {
             info: SessionInfo {
+                settings: pvisor::config::SessionSettings::default(),
                 id: "20261130-100000-aaaa".into(),
                 name: "fix".into(),
                 user: "ada".into(),
