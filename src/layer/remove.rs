@@ -97,7 +97,7 @@ mod tests {
         std::fs::create_dir_all(tree.join("a/b")).expect("makes");
         symlink(&outside, tree.join("a/link")).expect("links");
         symlink(dir.path(), tree.join("a/dirlink")).expect("links");
-        std::fs::set_permissions(tree.join("a/b"), std::fs::Permissions::from_mode(0))
+        std::fs::set_permissions(tree.join("a/b"), std::fs::Permissions::from_mode(0o0))
             .expect("chmod");
         remove_tree(&tree).expect("removes");
         assert!(!tree.exists());

@@ -10,7 +10,7 @@ mod target;
 mod tests;
 
 pub use decide::{approve_all, decide, is_taken_by_all};
-pub use resolve::{item_summary, line_verdict, reason, resolve, summary};
+pub use resolve::{item_summary, line_verdict, overruled, reason, resolve, summary};
 pub use target::{Meant, expand, parse_item};
 
 use std::collections::BTreeMap;

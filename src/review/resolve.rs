@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use super::spans::Spans;
 use super::{Decisions, FileDecision, Summary, Verdict};
 use crate::LayerPath;
-use crate::change::Change;
-use crate::commit::{Approved, Selection};
+use crate::change::{Change, ChangeKind};
+use crate::commit::{Approved, Refusal, Selection};
 use crate::diff::{Item, ItemId};
+use crate::layer::FileType;
 
 /// The decision, if it is bound to the change as it is now.
 pub(super) fn in_force<'a>(
@@ -112,6 +113,52 @@ pub fn resolve(changes: &BTreeMap<LayerPath, Change>, decisions: &Decisions) -> 
         });
     }
     out
+}
+
+/// Rejections that a commit of `approved` would run over: a directory that gives way to something
+/// else takes everything below it along, a rejected deletion included.
+pub fn overruled(
+    changes: &BTreeMap<LayerPath, Change>,
+    decisions: &Decisions,
+    approved: &[Approved],
+) -> Vec<Refusal> {
+    let replaced = approved.iter().filter(|a| {
+        a.change.kind == ChangeKind::Type
+            && a.change
+                .before
+                .as_ref()
+                .is_some_and(|node| node.file_type == FileType::Dir)
+    });
+    let mut refusals = Vec::new();
+    for Approved { change, .. } in replaced {
+        let below = decisions.iter().filter(|(key, _)| {
+            key.layer == change.key.layer
+                && key.path != change.key.path
+                && key.path.is_within(&change.key.path)
+        });
+        for (key, decision) in below {
+            let Some(lost) = changes
+                .get(key)
+                .filter(|lost| lost.kind == ChangeKind::Deleted)
+            else {
+                continue;
+            };
+            if matches!(
+                summary(lost, Some(decision)),
+                Summary::Rejected | Summary::Mixed
+            ) {
+                refusals.push(Refusal {
+                    key: key.clone(),
+                    reason: format!(
+                        "its deletion was rejected, but approving {} removes it; reject that too, or \
+                         approve both",
+                        change.key
+                    ),
+                });
+            }
+        }
+    }
+    refusals
 }
 
 /// Whether something is said of every line of every item. Verdicts are canonical: one that covers

@@ -176,7 +176,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::protocol::Stream;
-    use crate::session::state::SessionState;
 
     fn output(size: usize) -> ServerMessage {
         ServerMessage::Output(Stream::Out, vec![0; size])
@@ -211,7 +210,7 @@ mod tests {
             outbox.push(output(1 << 16));
         }
         assert_eq!(*lock(&gate.holders), 1);
-        outbox.push(ServerMessage::Snapshot(Box::new(SessionState::default())));
+        outbox.push(ServerMessage::Snapshot(Box::default()));
         outbox.close();
         let mut wire = Vec::new();
         outbox.drain(&mut wire, || {});

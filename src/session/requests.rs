@@ -218,6 +218,10 @@ impl Session {
         if approved.is_empty() {
             return Some(Ok(Reply::Outcome(Outcome::Nothing)));
         }
+        let refusals = review::overruled(&self.state.changes, &decisions, &approved);
+        if !refusals.is_empty() {
+            return Some(Ok(Reply::Outcome(Outcome::Refused { refusals })));
+        }
         let job = Job::Commit {
             changes: self.state.changes.clone(),
             approved,

@@ -367,7 +367,8 @@ fn seen(emulator: &Emulator) -> Vec<String> {
     let mut seen = emulator.transcript();
     for row in 0..usize::from(emulator.size().rows) {
         let cells = emulator.row(row);
-        seen.push(cells.iter().map(|cell| format!("{}|", cell.text)).collect());
+        let texts: Vec<&str> = cells.iter().map(|cell| cell.text.as_str()).collect();
+        seen.push(texts.join("|"));
         // How each run of cells looks.
         let mut looks: Vec<(usize, Cell)> = Vec::new();
         for (column, cell) in cells.into_iter().enumerate() {

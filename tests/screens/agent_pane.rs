@@ -49,9 +49,10 @@ fn styles(buffer: &Buffer, row: u16) -> String {
             _ => runs.push((cell.symbol().to_owned(), look)),
         }
     }
-    runs.iter()
-        .map(|(text, look)| format!("{:?} {look}\n", text.trim_end()))
-        .collect()
+    let lines = runs
+        .iter()
+        .map(|(text, look)| format!("{:?} {look}", text.trim_end()));
+    lines.fold(String::new(), |all, line| all + &line + "\n")
 }
 
 /// A screen as an agent draws it.

@@ -109,13 +109,13 @@ mod tests {
         }
     }
 
-    fn sent(event: &MouseEvent, mouse: Mouse, sgr: bool) -> Option<String> {
+    fn sent(event: MouseEvent, mouse: Mouse, sgr: bool) -> Option<String> {
         let modes = Modes {
             mouse,
             mouse_sgr: sgr,
             ..Modes::default()
         };
-        encode_mouse(event, AREA, &modes).map(|bytes| bytes.escape_ascii().to_string())
+        encode_mouse(&event, AREA, &modes).map(|bytes| bytes.escape_ascii().to_string())
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         ];
         for (kind, bytes) in table {
             assert_eq!(
-                sent(&event(kind, 10, 5), Mouse::Motion, true).as_deref(),
+                sent(event(kind, 10, 5), Mouse::Motion, true).as_deref(),
                 bytes,
                 "{kind:?}"
             );
@@ -142,7 +142,7 @@ mod tests {
         let mut held = event(MouseEventKind::Down(left), 89, 24);
         held.modifiers = KeyModifiers::CONTROL | KeyModifiers::SHIFT;
         assert_eq!(
-            sent(&held, Mouse::Click, true).as_deref(),
+            sent(held, Mouse::Click, true).as_deref(),
             Some(r"\x1b[<20;80;20M")
         );
     }
@@ -150,21 +150,21 @@ mod tests {
     #[test]
     fn only_what_was_asked_for_is_sent() {
         let drag = event(MouseEventKind::Drag(MouseButton::Left), 12, 6);
-        assert_eq!(sent(&drag, Mouse::Click, true), None);
-        assert!(sent(&drag, Mouse::Drag, true).is_some());
+        assert_eq!(sent(drag, Mouse::Click, true), None);
+        assert!(sent(drag, Mouse::Drag, true).is_some());
         let moved = event(MouseEventKind::Moved, 12, 6);
-        assert_eq!(sent(&moved, Mouse::Drag, true), None);
+        assert_eq!(sent(moved, Mouse::Drag, true), None);
         let down = event(MouseEventKind::Down(MouseButton::Left), 12, 6);
-        assert_eq!(sent(&down, Mouse::Off, true), None);
+        assert_eq!(sent(down, Mouse::Off, true), None);
     }
 
     #[test]
     fn outside_counts_only_for_what_began_inside() {
         let down = event(MouseEventKind::Down(MouseButton::Left), 9, 6);
-        assert_eq!(sent(&down, Mouse::Motion, true), None);
+        assert_eq!(sent(down, Mouse::Motion, true), None);
         let up = event(MouseEventKind::Up(MouseButton::Left), 0, 99);
         assert_eq!(
-            sent(&up, Mouse::Motion, true).as_deref(),
+            sent(up, Mouse::Motion, true).as_deref(),
             Some(r"\x1b[<0;1;20m")
         );
         let empty = Rect { width: 0, ..AREA };
@@ -175,13 +175,13 @@ mod tests {
     fn old_form_has_three_bytes_and_an_end() {
         let down = event(MouseEventKind::Down(MouseButton::Middle), 12, 6);
         assert_eq!(
-            sent(&down, Mouse::Click, false).as_deref(),
-            Some(r##"\x1b[M!#\""##)
+            sent(down, Mouse::Click, false).as_deref(),
+            Some("\\x1b[M!#\\\"")
         );
         let up = event(MouseEventKind::Up(MouseButton::Middle), 12, 6);
         assert_eq!(
-            sent(&up, Mouse::Click, false).as_deref(),
-            Some(r##"\x1b[M##\""##)
+            sent(up, Mouse::Click, false).as_deref(),
+            Some("\\x1b[M##\\\"")
         );
         let far = event(MouseEventKind::Down(MouseButton::Left), 240, 6);
         let wide = Rect { width: 400, ..AREA };
