@@ -1,7 +1,7 @@
 //! `run --headless`: a client without a screen. Owns the passing on of bytes, exact and apart, of
 //! the end of the input and of signals, and the exit status.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -141,7 +141,10 @@ impl Session {
             // What could not be executed has said so itself, as a shell would.
             Some(_) => {}
         }
-        writeln!(err, "{}", report::last_word(&session, &self.state)).ok();
+        // A pipe's reader gets what the command wrote and nothing else.
+        if err.is_terminal() {
+            writeln!(err, "{}", report::last_word(&session, &self.state)).ok();
+        }
         let code = match (self.state.exit, self.stopping) {
             _ if self.stdout.is_none() => BROKEN_PIPE,
             // Stopped because of a signal to us: that one is told, not the one that was passed on.
