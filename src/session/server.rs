@@ -205,9 +205,16 @@ fn daemon(store: Store, info: SessionInfo, spec: Option<SandboxSpec>, report: Ow
     let log = info.dir.join("server.log");
     let dir = info.dir.clone();
     let socket = store.new_socket(&info.id);
+    // First of all: what is forked from here on must not hold the caller's terminal open.
+    if let Err(error) = serve::detach_streams(&log) {
+        say(
+            &mut report,
+            &Word::Failed(format!("opening {}: {error}", log.display())),
+        );
+        return 1;
+    }
     match make(store, info, spec) {
         Ok(start) => {
-            let _ = serve::detach_streams(&log);
             say(&mut report, &Word::Up);
             drop(report);
             let served = serve::serve(start);
