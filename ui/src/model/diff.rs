@@ -6,9 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pvisor::LayerPath;
+use pvisor::change::Change;
 use pvisor::layer::Digest;
 
-use super::document::Document;
+use super::document::{Document, Side};
 
 /// Loaded documents are kept up to this many bytes.
 const CACHE_BYTES: usize = 64 << 20;
@@ -70,6 +71,15 @@ pub struct Seen {
     pub after: Option<Arc<Vec<u8>>>,
     /// The agent's side of the state seen before that.
     pub previous: Option<Arc<Vec<u8>>>,
+    /// What names the agent's side then.
+    side: Side,
+}
+
+impl Seen {
+    /// Whether the agent has written since.
+    pub fn is_older_than(&self, change: &Change) -> bool {
+        self.digest != change.digest && !self.side.is(&Side::of(change))
+    }
 }
 
 /// The diff pane.
@@ -167,10 +177,15 @@ impl DiffPane {
         };
         if let Some(document) = self.cache.remove(at) {
             self.cache.push_back(Arc::clone(&document));
-            if self.document.is_some() {
+            if let Some(before) = &self.document {
                 // The rows moved under a marked range.
                 self.anchor = None;
-                self.since = None;
+                // The rows a person reads keep their place.
+                if self.since.take().is_none() {
+                    let above = self.cursor.saturating_sub(self.top);
+                    self.cursor = document.follow(before, self.cursor);
+                    self.top = self.cursor.saturating_sub(above);
+                }
             }
             if self.cursor == usize::MAX {
                 self.cursor = (0..document.rows.len())
@@ -218,6 +233,14 @@ impl DiffPane {
         if seen.is_some_and(|s| s.digest == document.digest) {
             return;
         }
+        if let Some(seen) = self.seen.get_mut(&document.key)
+            && seen.side.is(&document.side)
+        {
+            // Only the host's side moved.
+            seen.digest = document.digest;
+            return;
+        }
+        let seen = self.seen.get(&document.key);
         let previous = seen.and_then(|s| s.after.clone());
         let weight = |a: &Option<Arc<Vec<u8>>>| a.as_ref().map_or(0, |a| a.len());
         let freed = seen.map_or(0, |s| weight(&s.previous));
@@ -232,6 +255,7 @@ impl DiffPane {
                 digest: document.digest,
                 after,
                 previous,
+                side: document.side,
             },
         );
     }

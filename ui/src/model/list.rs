@@ -47,6 +47,8 @@ pub enum Row {
         layer: String,
         /// Its changes, ignored ones apart.
         members: Range<usize>,
+        /// Those of them that are not folded: what is to be decided one by one.
+        plain: Range<usize>,
         /// Whether its rows follow.
         open: bool,
     },
@@ -171,12 +173,17 @@ pub struct List {
     pub top: usize,
     /// Order.
     pub order: Order,
+    /// The row the cursor was put on when nobody had moved it yet.
+    placed: Option<usize>,
     /// Folding that a person changed.
     open: HashMap<RowId, bool>,
     /// Decisions over the members before each index.
     sums: Vec<Tally>,
-    /// Over everything that has to be decided: ignored and touched ones apart.
+    /// Over everything that has to be decided: ignored and touched ones apart, and the home
+    /// directory's, which no commit takes with the rest.
     pub tally: Tally,
+    /// The same of the home directory.
+    pub home: Tally,
     /// Ignored changes.
     pub ignored: usize,
     /// Changes that the host's own edits stand against.
@@ -209,12 +216,13 @@ impl List {
     /// Makes the rows anew; the cursor stays on its row, or near it.
     pub fn rebuild(&mut self, state: &SessionState) {
         let stays = self.rows.get(self.cursor).map(|r| self.id(r));
-        let first = self.rows.is_empty();
+        let untouched = self.rows.is_empty() || self.placed == Some(self.cursor);
         self.members.clear();
         self.rows.clear();
         self.ignored = 0;
         self.conflicts = 0;
         self.tally = Tally::default();
+        self.home = Tally::default();
         let mut layers: Vec<&str> = state.changes.keys().map(|k| k.layer.as_str()).collect();
         layers.dedup();
         // The workspace first, the home directory last.
@@ -232,14 +240,16 @@ impl List {
         }
         if let Some(at) = stays.and_then(|id| self.rows.iter().position(|r| self.id(r) == id)) {
             self.cursor = at;
-        } else if first {
-            self.cursor = self
-                .rows
-                .iter()
-                .position(|r| matches!(r, Row::Change { .. }))
-                .unwrap_or(0);
         }
         self.cursor = self.cursor.min(self.rows.len().saturating_sub(1));
+        if untouched {
+            // Groups come and go before the first change does.
+            let is_change = |r: &Row| matches!(r, Row::Change { .. });
+            if !self.current().is_some_and(is_change) {
+                self.cursor = self.rows.iter().position(is_change).unwrap_or(0);
+            }
+            self.placed = Some(self.cursor);
+        }
     }
 
     /// Members of a layer: risky, tree, touched, objects, ignored.
@@ -262,7 +272,11 @@ impl List {
                 }
             };
             if part <= 1 {
-                self.tally.add(summary);
+                if layer == HOME {
+                    self.home.add(summary);
+                } else {
+                    self.tally.add(summary);
+                }
             }
             self.conflicts += usize::from(change.conflict.is_some());
             self.ignored += usize::from(part == 4);
@@ -297,6 +311,7 @@ impl List {
         self.rows.push(Row::Layer {
             layer: layer.clone(),
             members: start..objects,
+            plain: start..tree,
             open,
         });
         if !open {
@@ -475,11 +490,16 @@ impl List {
             Row::Dir { members, own, .. } => (members.clone(), *own),
             Row::Layer { members, .. } | Row::Fold { members, .. } => (members.clone(), None),
         };
-        let mut tally = self.sums[range.end].minus(&self.sums[range.start]);
+        let mut tally = self.tally_in(&range);
         if let Some(own) = own {
             tally.add(self.members[own].summary);
         }
         tally
+    }
+
+    /// Decisions over these members.
+    pub fn tally_in(&self, range: &Range<usize>) -> Tally {
+        self.sums[range.end].minus(&self.sums[range.start])
     }
 
     /// Folds or opens a group; `None` toggles. Returns whether anything moved.
@@ -494,6 +514,7 @@ impl List {
         let wanted = open.unwrap_or(!now);
         let id = self.id(row);
         self.open.insert(id, wanted);
+        self.placed = None;
         wanted != now
     }
 

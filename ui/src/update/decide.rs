@@ -13,6 +13,7 @@ use pvisor::review::{Summary, Verdict, item_summary, line_verdict};
 use pvisor::session::state::SessionState;
 
 use super::{navigate, pages, search};
+use crate::action::Name;
 use crate::effect::{Effect, Purpose};
 use crate::model::dialog::{Choice, Dialog, Step, Subject, TextFor, TextLine};
 use crate::model::document::DocRow;
@@ -70,12 +71,10 @@ fn from_list(model: &mut Model, state: &SessionState) -> Option<Chosen> {
     if targets.is_empty() {
         return None;
     }
-    let label = match targets.as_slice() {
-        [(key, ..)] => key.to_string(),
-        many => format!("{} changes", many.len()),
-    };
+    let choice = Choice { targets };
+    let label = describe(&choice);
     Some(Chosen {
-        choice: Choice { targets },
+        choice,
         approved: model.list.tally_of(&row).summary() == Summary::Approved,
         label,
     })
@@ -144,10 +143,14 @@ fn from_diff(model: &mut Model, state: &SessionState) -> Option<Chosen> {
             .or_insert(Some((line, line)));
     }
     if picked.is_empty() {
-        model.say(
-            Severity::Info,
-            "There is nothing to decide on this line: go to a hunk, or take the whole file.",
+        let key = |name| model.keymap.key(name).unwrap_or_default();
+        let text = format!(
+            "There is nothing to decide on this line: `{}` goes to the next hunk, `{}` takes the \
+             whole file.",
+            key(Name::NextHunk),
+            key(Name::WholeFile)
         );
+        model.hint(text);
         return None;
     }
     let decision = state
@@ -171,15 +174,12 @@ fn from_diff(model: &mut Model, state: &SessionState) -> Option<Chosen> {
         .into_iter()
         .map(|(id, lines)| ItemRef { id, lines })
         .collect();
-    let label = format!(
-        "{} of {}",
-        items
-            .iter()
-            .map(|i| pvisor::text::visible(i.to_string().as_bytes()).into_owned())
-            .collect::<Vec<_>>()
-            .join(", "),
-        document.key
-    );
+    let label = match (items.as_slice(), state.changes.get(&document.key)) {
+        ([one], Some(change)) => {
+            format!("{}, {}", document.key, marks::item_words(change, one))
+        }
+        (many, _) => format!("{}, {}", document.key, marks::count(many.len(), "item")),
+    };
     Some(Chosen {
         choice: Choice {
             targets: vec![(
@@ -425,7 +425,7 @@ fn replay(model: &mut Model, back: bool) -> Vec<Effect> {
         } else {
             "There is no decision to make again."
         };
-        model.say(Severity::Info, text);
+        model.hint(text);
         return Vec::new();
     };
     let (word, requests) = if back {
