@@ -241,3 +241,71 @@ fn a_plan_repeats_no_mark_that_the_kind_tells() {
     );
     assert!(text.contains("y: yes, commit"), "{text}");
 }
+
+#[test]
+fn a_chain_of_new_directories_is_one_row_that_stands_for_all_of_them() {
+    let mut session = Session::new();
+    let dir = pvisor::layer::Node {
+        file_type: pvisor::layer::FileType::Dir,
+        digest: None,
+        ..file(b"", 0o755)
+    };
+    for path in ["a", "a/b", "a/b/c", "a-b", "src/new"] {
+        let sides = (None, Some(dir.clone()));
+        let key = workspace(path.as_bytes());
+        session.change(key, ChangeKind::Added, sides, (None, None), &[]);
+    }
+    for path in ["a/b/c/one", "a/b/c/two", "a-b/x", "src/new/y"] {
+        session.added(path.as_bytes(), b"x\n", &[]);
+    }
+    let mut screen = Screen::new(session, (80, 24));
+    let text = screen.text();
+    let rows: Vec<&str> = text.lines().skip(2).take(8).map(str::trim_end).collect();
+    let row = |start: &str| rows.iter().any(|r| r.starts_with(start));
+    assert!(
+        row("· ▾ A a/b/c/ ") && row("·  A one") && row("·  A two"),
+        "{text}"
+    );
+    assert!(row("· ▾ A a-b/ ") && row("·  A x"), "{text}");
+    assert!(
+        row("· ▾ src/ ") && row("·  ▾ A new/") && row("·   A y"),
+        "{text}"
+    );
+    screen.go_to(b"a");
+    screen.press("space");
+    let asked = screen.asked();
+    let about = |path: &str| {
+        asked.iter().any(|r| {
+            matches!(r, pvisor::protocol::Request::Decide { targets, .. }
+            if format!("{targets:?}").contains(&format!("{:?}", workspace(path.as_bytes()))))
+        })
+    };
+    for path in ["a", "a/b", "a/b/c", "a/b/c/one", "a/b/c/two"] {
+        assert!(about(path), "{path} is part of the row: {asked:?}");
+    }
+    assert!(!about("a-b"));
+}
+
+#[test]
+fn what_was_decided_is_named_by_its_line() {
+    let mut screen = Screen::new(Session::full(), (120, 40));
+    screen.go_to(b"src/main.rs");
+    screen.keys(&["2", "]", "space"]);
+    assert!(
+        screen
+            .text()
+            .contains("approved: src/main.rs, hunk at line 5"),
+        "{}",
+        screen.text()
+    );
+    screen.keys(&["a", "space"]);
+    assert!(
+        screen
+            .text()
+            .contains("approved: src/main.rs, line 1 of the hunk at line 5"),
+        "{}",
+        screen.text()
+    );
+    screen.keys(&["1", "!"]);
+    assert!(screen.text().contains("By path."));
+}

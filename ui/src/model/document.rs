@@ -322,7 +322,7 @@ fn whole_text(change: &Change) -> Vec<u8> {
         match n {
             Some(link) if link.file_type == FileType::Symlink => text,
             Some(file) if file.file_type == FileType::File => {
-                format!("{text}, mode {}, {} bytes", mode(n.as_ref()), file.size)
+                format!("{text}, mode {}, {}", mode(n.as_ref()), bytes(file.size))
             }
             _ => format!("{text}, mode {}", mode(n.as_ref())),
         }
@@ -338,9 +338,9 @@ fn whole_text(change: &Change) -> Vec<u8> {
         )
         .into_bytes(),
         _ => format!(
-            "content, {} -> {} bytes",
+            "content, {} -> {}",
             size(&change.before),
-            size(&change.after)
+            bytes(size(&change.after))
         )
         .into_bytes(),
     };
@@ -350,6 +350,14 @@ fn whole_text(change: &Change) -> Vec<u8> {
         text.extend_from_slice(target);
     }
     text
+}
+
+fn bytes(n: u64) -> String {
+    if n == 1 {
+        "1 byte".to_owned()
+    } else {
+        format!("{n} bytes")
+    }
 }
 
 fn meta_text(change: &Change) -> Vec<u8> {

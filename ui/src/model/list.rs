@@ -379,12 +379,30 @@ impl List {
             };
             let mut end = skip + slash;
             let below = self.range_below(at..members.end, &path[..=end]);
+            let own = self.own(&members, &path[..end]);
+            let new = |member: usize| {
+                let change = state.changes.get(&self.members[member].key);
+                change.is_some_and(|c| c.kind == ChangeKind::Added)
+            };
+            let chain_of_new = own.is_some_and(new);
+            // What is left for the rows below this one.
+            let mut rest = below.clone();
             // A chain of directories with nothing else in them is one row.
             loop {
-                let first = self.members[below.start].key.path.as_bytes();
-                let last = self.members[below.end - 1].key.path.as_bytes();
+                let first = self.members[rest.start].key.path.as_bytes();
+                let last = self.members[rest.end - 1].key.path.as_bytes();
                 let Some(next) = first[end + 1..].iter().position(|b| *b == b'/') else {
-                    break;
+                    // A new directory with nothing in it but another new one.
+                    let deeper = rest.start + 1..rest.end;
+                    let prefix = [first, b"/"].concat();
+                    let alone =
+                        !deeper.is_empty() && self.range_below(deeper.clone(), &prefix) == deeper;
+                    if !(chain_of_new && alone && new(rest.start)) {
+                        break;
+                    }
+                    end = first.len();
+                    rest = deeper;
+                    continue;
                 };
                 let longer = end + 1 + next;
                 let one_dir = last.get(..=longer) == Some(&first[..=longer]);
@@ -393,8 +411,8 @@ impl List {
                 }
                 end = longer;
             }
-            let bytes = &self.members[below.start].key.path.as_bytes()[..end];
-            let own = self.own(&members, bytes);
+            let bytes = &self.members[rest.start].key.path.as_bytes()[..end];
+            let own = own.or_else(|| self.own(&members, bytes));
             // A prefix of a valid path up to a slash is one.
             let path = RelPath::new(bytes).unwrap_or_default();
             let dir = LayerPath::new(self.members[at].key.layer.clone(), path);
@@ -408,7 +426,7 @@ impl List {
                 open,
             });
             if open {
-                self.push_tree(state, below.clone(), end + 1, depth + 1);
+                self.push_tree(state, rest, end + 1, depth + 1);
             } else {
                 for member in below.clone() {
                     let key = &self.members[member].key;

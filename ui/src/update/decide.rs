@@ -29,13 +29,20 @@ struct Chosen {
     label: String,
 }
 
-/// The decision's subject: by the row of the focused pane.
-fn chosen(model: &mut Model, state: &SessionState) -> Option<Chosen> {
-    if model.role < Role::Reviewer {
+fn may_decide(model: &mut Model) -> bool {
+    let may = model.role >= Role::Reviewer;
+    if !may {
         model.say(
             Severity::Warning,
             "You are looking only: decisions need the role reviewer.",
         );
+    }
+    may
+}
+
+/// The decision's subject: by the row of the focused pane.
+fn chosen(model: &mut Model, state: &SessionState) -> Option<Chosen> {
+    if !may_decide(model) {
         return None;
     }
     match model.focus {
@@ -72,7 +79,7 @@ fn from_list(model: &mut Model, state: &SessionState) -> Option<Chosen> {
         return None;
     }
     let choice = Choice { targets };
-    let label = describe(&choice);
+    let label = describe(state, &choice);
     Some(Chosen {
         choice,
         approved: model.list.tally_of(&row).summary() == Summary::Approved,
@@ -174,20 +181,13 @@ fn from_diff(model: &mut Model, state: &SessionState) -> Option<Chosen> {
         .into_iter()
         .map(|(id, lines)| ItemRef { id, lines })
         .collect();
-    let label = match (items.as_slice(), state.changes.get(&document.key)) {
-        ([one], Some(change)) => {
-            format!("{}, {}", document.key, marks::item_words(change, one))
-        }
-        (many, _) => format!("{}, {}", document.key, marks::count(many.len(), "item")),
+    let target = Target::Items(document.key.clone(), items);
+    let choice = Choice {
+        targets: vec![(document.key.clone(), target, document.digest)],
     };
+    let label = describe(state, &choice);
     Some(Chosen {
-        choice: Choice {
-            targets: vec![(
-                document.key.clone(),
-                Target::Items(document.key.clone(), items),
-                document.digest,
-            )],
-        },
+        choice,
         approved,
         label,
     })
@@ -272,7 +272,7 @@ pub fn rejected(
     reason: &str,
 ) -> Vec<Effect> {
     let reason = Some(reason.trim().to_owned()).filter(|r| !r.is_empty());
-    let label = format!("rejected: {}", describe(choice));
+    let label = format!("rejected: {}", describe(state, choice));
     let effects = say(model, state, choice, &Say::Reject(reason), &label);
     after_range(model);
     effects
@@ -280,12 +280,25 @@ pub fn rejected(
 
 /// Consent to approve many was given.
 pub fn approved(model: &mut Model, state: &SessionState, choice: &Choice) -> Vec<Effect> {
-    let label = format!("approved: {}", describe(choice));
+    let label = format!("approved: {}", describe(state, choice));
     say(model, state, choice, &Say::Approve, &label)
 }
 
-fn describe(choice: &Choice) -> String {
+/// What was chosen, in words.
+fn describe(state: &SessionState, choice: &Choice) -> String {
     match choice.targets.as_slice() {
+        [(key, Target::Items(_, items), _)] => match (items.as_slice(), state.changes.get(key)) {
+            (all, Some(change)) if all.len() == change.items.len() => {
+                let whole = all.iter().all(|i| i.lines.is_none());
+                match all {
+                    [one] if !whole => format!("{key}, {}", marks::item_words(change, one)),
+                    _ if whole => key.to_string(),
+                    many => format!("{key}, {}", marks::count(many.len(), "item")),
+                }
+            }
+            ([one], Some(change)) => format!("{key}, {}", marks::item_words(change, one)),
+            (many, _) => format!("{key}, {}", marks::count(many.len(), "item")),
+        },
         [(key, ..)] => key.to_string(),
         many => format!("{} changes", many.len()),
     }
@@ -307,7 +320,7 @@ pub fn whole_file(model: &mut Model, state: &SessionState) -> Vec<Effect> {
     if model.focus == Pane::Files {
         return approve(model, state);
     }
-    if model.role < Role::Reviewer {
+    if !may_decide(model) {
         return Vec::new();
     }
     let Some(document) = model.diff.document.clone() else {

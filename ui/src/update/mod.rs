@@ -154,7 +154,11 @@ fn named(
         Name::PaneLog => focus(model, Pane::Log),
         // One pane at a time is no more than that.
         Name::Zoom => {
-            model.zoom |= model.layout.tabs.is_empty();
+            if model.layout.tabs.is_empty() {
+                model.zoom = true;
+            } else {
+                model.hint("This pane has the whole screen already.");
+            }
             Vec::new()
         }
         Name::Unzoom => set(&mut model.zoom, false),
@@ -193,6 +197,10 @@ fn named(
                 Order::Path => Order::Risk,
             };
             model.stale = true;
+            model.hint(match model.list.order {
+                Order::Risk => "Risk first, then by path.",
+                Order::Path => "By path.",
+            });
             Vec::new()
         }
         Name::Refresh => vec![Effect::Ask(crate::effect::Purpose::Rescan, Request::Rescan)],

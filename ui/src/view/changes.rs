@@ -256,7 +256,9 @@ fn draw_change(pen: &mut Pen, change: &Change, skip: usize, depth: usize) {
     }
     let mut text = Vec::new();
     if let Some(from) = change.from() {
-        text.extend_from_slice(from.as_bytes());
+        // Both names without what the rows above already show, where they share it.
+        let (from, shown) = (from.as_bytes(), &change.key.path.as_bytes()[..skip]);
+        text.extend_from_slice(from.strip_prefix(shown).unwrap_or(from));
         text.extend_from_slice(b" -> ");
     }
     if change.key.path.is_root() {
