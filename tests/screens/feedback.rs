@@ -179,6 +179,11 @@ fn the_diff_keeps_its_place_when_the_agent_rewrites_the_file() {
             "from {} lines",
             before.len()
         );
+        // A look at what is new leads back to the same place.
+        screen.keys(&["L", "j", "j"]);
+        assert!(screen.model.diff.since.is_some());
+        screen.press("L");
+        assert_eq!(reading(&screen).0, "new here");
     }
 }
 

@@ -199,8 +199,7 @@ pub fn go_to(model: &mut Model, state: &SessionState, key: &pvisor::LayerPath) {
 
 /// Shows only what the agent changed since the person looked, or everything again.
 pub fn since_seen(model: &mut Model, state: &SessionState) -> Vec<Effect> {
-    if model.diff.since.take().is_some() {
-        model.diff.cursor = 0;
+    if model.diff.leave_since() {
         return Vec::new();
     }
     let found = model.diff.key.as_ref().and_then(|key| {

@@ -208,9 +208,6 @@ pub fn since_ready(model: &mut Model, document: Document) {
         .as_ref()
         .is_some_and(|d| d.key == document.key && d.digest == document.digest);
     if current && model.diff.key.as_ref() == Some(&document.key) {
-        model.diff.since = Some(std::sync::Arc::new(document));
-        model.diff.anchor = None;
-        model.diff.cursor = 0;
-        model.diff.top = 0;
+        model.diff.show_since(document);
     }
 }

@@ -315,8 +315,8 @@ fn badges(pen: &Pen, change: &Change) -> Vec<(&'static str, String)> {
         words.push(("risk.low", format!("!{rest}")));
     }
     if change.file_type() == FileType::File && change.added + change.removed > 0 {
-        words.push(("diff.plus", format!("+{}", change.added)));
-        words.push(("diff.minus", format!("-{}", change.removed)));
+        words.push(("kind.added", format!("+{}", change.added)));
+        words.push(("kind.deleted", format!("-{}", change.removed)));
     }
     words
 }
