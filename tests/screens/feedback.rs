@@ -148,8 +148,10 @@ fn reading(screen: &Screen) -> (String, usize) {
 
 #[test]
 fn the_diff_keeps_its_place_when_the_agent_rewrites_the_file() {
-    let lines =
-        |range: std::ops::Range<usize>| range.map(|i| format!("line {i}\n")).collect::<String>();
+    let lines = |range: std::ops::Range<usize>| {
+        let lines: Vec<String> = range.map(|i| format!("line {i}")).collect();
+        lines.join("\n") + "\n"
+    };
     let old = lines(0..200);
     let once = old.replace("line 150\n", "line 150\nnew here\n");
     let twice = lines(1000..1040) + &once.replace("line 3\n", "line three\n");
