@@ -113,7 +113,8 @@ each_user! {
         let mut agent = Live::start(
             world,
             &[],
-            "echo agent > f; echo new > made-new; (setsid sleep 600 &) ; echo ready; read x; echo no > never",
+            // The server's death ends its input first: the end of that is no word to go on.
+            "echo agent > f; echo new > made-new; (setsid sleep 600 &) ; echo ready; read x && echo no > never",
         );
         agent.hear("ready");
         until("both changes", || (world.changes().plain().len() == 2).then_some(()));
