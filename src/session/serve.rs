@@ -1,5 +1,5 @@
-//! The server's life in its own process: opens the session's records, listens on the socket and
-//! runs the session until nobody needs it. Owns the threads around the session thread.
+//! The server's life in its own process: listens on the socket and runs the session until nobody
+//! needs it. Owns the threads around the session thread.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter};
@@ -16,20 +16,18 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Uid, User};
 
 use super::agent::Agent;
-use super::core::{DEFAULT_SIZE, Session};
+use super::core::Session;
 use super::event::{ClientId, Event};
-use super::journal::Journal;
 use super::outbox::{Gate, Outbox};
-use super::state::{CommitRecord, RunState, SessionInfo, SessionState, Update};
+use super::records::{Records, terminal_size};
+use super::state::{CommitRecord, RunState, SessionInfo, Update};
 use super::store::Store;
 use super::worker::{Job, Then, Worker};
-use crate::change::Tracker;
 use crate::commit;
 use crate::layer::{StageAccess, Timestamp};
 use crate::protocol::{
     ClientMessage, Failure, Hello, PROTOCOL_VERSION, Role, ServerMessage, codec,
 };
-use crate::record::OutputRecord;
 use crate::sandbox::{Running, Stdio};
 use crate::watch::Watch;
 
@@ -50,6 +48,8 @@ pub struct Start {
     pub lock: SessionLock,
     /// Listening already.
     pub listener: UnixListener,
+    /// What lies in the session's directory, opened.
+    pub records: Records,
     /// The command, when one was started: what runs, its words and its streams' kind.
     pub command: Option<(Running, Vec<String>, Stdio)>,
     /// Door to the uppers when no command runs; `None` when nothing is staged.
@@ -86,38 +86,34 @@ pub fn serve(start: Start) -> io::Result<()> {
         store,
         lock,
         listener,
+        records,
         command,
         access,
     } = start;
-    let directory = info.dir.clone();
-    let mut state = SessionState::default();
-    let journal = Journal::open(&directory.join("journal.jsonl"), |update| {
-        state.apply(&update);
-    })?;
+    let Records {
+        state,
+        journal,
+        recovered,
+        tracker,
+        output,
+    } = records;
     let (events, mailbox) = bounded(MAILBOX);
     let gate = Arc::new(Gate::default());
+    // First, so that a client is greeted as soon as the session stands.
+    accept(listener, &gate, events.clone())?;
+    signals(events.clone())?;
 
     let first = state.info.is_none();
     let crashed = state.run == Some(RunState::Running);
     let layers = info.layers.clone();
-    let settings = info.settings;
-    let (running, access) = match command {
-        Some((running, words, stdio)) => {
-            let access = running.access.clone();
-            (Some((running, words, stdio)), access)
-        }
-        None => (None, access),
+    let scrollback = info.settings.scrollback as usize;
+    let access = match &command {
+        Some((running, ..)) => running.access.clone(),
+        None => access,
     };
-    let recovered = match &access {
-        Some(_) => {
-            commit::recover(&layers, &directory.join("commits")).map_err(io::Error::other)?
-        }
-        None => Vec::new(),
-    };
-    let (jobs, watch) = match access {
-        Some(access) => {
-            let tracker = Tracker::open(&layers).map_err(io::Error::other)?;
-            let commits = directory.join("commits");
+    let (jobs, watch) = match (access, tracker) {
+        (Some(access), Some(tracker)) => {
+            let commits = info.dir.join("commits");
             let worker = Worker::new(layers.clone(), tracker, access, commits, events.clone());
             let (jobs, queue) = unbounded::<Job>();
             thread::Builder::new()
@@ -130,35 +126,28 @@ pub fn serve(start: Start) -> io::Result<()> {
             });
             (Some(jobs), Some(watch?))
         }
-        None => (None, None),
+        _ => (None, None),
     };
 
     let mut started = None;
-    let agent = match running {
+    let agent = match command {
         Some((running, words, stdio)) => {
-            let size = match stdio {
-                Stdio::Pty(size) => size,
-                Stdio::Pipes => DEFAULT_SIZE,
-            };
-            let record =
-                OutputRecord::open(&directory.join("output.cast"), size, settings.record_cap)
-                    .inspect_err(|error| tracing::error!(%error, "opening the output record"))
-                    .ok();
             started = Some((running.boundary, words));
             Some(Agent::new(
                 running.io,
                 running.control,
                 running.exit,
-                size,
+                terminal_size(stdio),
                 running.access.is_some(),
-                settings.scrollback as usize,
-                record,
+                scrollback,
+                output,
                 Arc::clone(&gate),
                 events.clone(),
             )?)
         }
         None => None,
     };
+    drop(events);
 
     let mut session = Session::new(state, store, journal, jobs, agent, watch);
     if first {
@@ -179,11 +168,10 @@ pub fn serve(start: Start) -> io::Result<()> {
         session.settled(settled);
     }
     session.record();
-
-    accept(listener, &gate, events.clone())?;
-    signals(events.clone())?;
-    drop(events);
-    session.scan(Then::Rest);
+    if session.watch.is_none() {
+        // Otherwise the watch's first hint brings the first scan.
+        session.scan(Then::Rest);
+    }
     run(&mut session, &mailbox);
     session.farewell();
     drop(session);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::client::{Client, ClientError};
+use super::records::Records;
 use super::serve::{self, SessionLock, Start};
 use super::socket;
 use super::state::SessionInfo;
@@ -202,12 +203,10 @@ fn start(store: &Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<
 /// The server's process.
 fn daemon(store: Store, info: SessionInfo, spec: Option<SandboxSpec>, report: OwnedFd) -> i32 {
     let mut report = File::from(report);
-    let log = info.dir.join("server.log");
     let dir = info.dir.clone();
     let socket = store.new_socket(&info.id);
     match make(store, info, spec) {
         Ok(start) => {
-            let _ = serve::detach_streams(&log);
             say(&mut report, &Word::Up);
             drop(report);
             let served = serve::serve(start);
@@ -249,7 +248,7 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<St
         let _ = fs::remove_file(&socket);
         Word::NoSandbox { doing, cause, hint }
     };
-    let (mut command, mut access) = (None, None);
+    let (mut starting, mut access) = (None, None);
     match spec {
         Some(spec) => {
             if !spec.layers.is_empty() && info.dir.join("journal.jsonl").exists() {
@@ -260,19 +259,34 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<St
                 .iter()
                 .map(|w| w.to_string_lossy().into_owned())
                 .collect();
-            let running = sandbox::start(&spec).map_err(no_sandbox)?;
-            command = Some((running, words, spec.stdio));
+            let sandbox = sandbox::begin(&spec).map_err(&no_sandbox)?;
+            starting = Some((sandbox, words, spec.stdio));
         }
         None if info.mode == Mode::Staged && info.layers.iter().all(|l| l.upper().is_dir()) => {
-            access = Some(sandbox::open_unmounted(&info.layers).map_err(no_sandbox)?);
+            access = Some(sandbox::open_unmounted(&info.layers).map_err(&no_sandbox)?);
         }
         None => {}
     }
+    // While the sandbox is made.
+    let _ = serve::detach_streams(&info.dir.join("server.log"));
+    let stdio = starting.as_ref().map(|(_, _, stdio)| *stdio);
+    let is_staged = info.mode == Mode::Staged && (stdio.is_some() || access.is_some());
+    let records = Records::open(&info, is_staged, stdio)
+        .inspect_err(|_| drop(fs::remove_file(&socket)))
+        .map_err(|e| failed("opening the records of", &info.dir, &e))?;
+    let command = match starting {
+        Some((sandbox, words, stdio)) => {
+            let running = sandbox.running().map_err(&no_sandbox)?;
+            Some((running, words, stdio))
+        }
+        None => None,
+    };
     Ok(Start {
         info,
         store,
         lock,
         listener,
+        records,
         command,
         access,
     })
@@ -370,24 +384,17 @@ fn layers(dir: &Path, request: &RunRequest) -> Result<Vec<Layer>, StartError> {
     });
     let layers: Vec<Layer> = layers.collect();
     for layer in &layers {
-        for path in [layer.upper(), layer.work(), layer.base()] {
+        for path in [layer.work(), layer.base()] {
             fs::DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)
                 .create(&path)
                 .map_err(|e| StartError::other("making", &path, e))?;
         }
-        same_mode(layer)?;
+        sandbox::make_upper(&layer.upper(), &layer.root)
+            .map_err(|e| StartError::other("making", &layer.upper(), e))?;
     }
     Ok(layers)
-}
-
-/// The merged root shows the upper's own mode: it must be the lower's.
-fn same_mode(layer: &Layer) -> Result<(), StartError> {
-    let lower =
-        fs::metadata(&layer.root).map_err(|e| StartError::other("reading", &layer.root, e))?;
-    fs::set_permissions(layer.upper(), lower.permissions())
-        .map_err(|e| StartError::other("setting the mode of", &layer.upper(), e))
 }
 
 fn file_name(layer: &str) -> String {

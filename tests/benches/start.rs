@@ -140,6 +140,7 @@ fn mount_overlay((uid, gid): (u32, u32), at: &str, options: &str) -> io::Result<
 
 fn time(command: &mut Command) -> Duration {
     command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(Stdio::null());
     let start = Instant::now();
     let status = command.status().expect("it starts");
     let took = start.elapsed();
