@@ -7,18 +7,18 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use super::client::{Client, ClientError};
-use super::records::Records;
-use super::serve::{self, SessionLock, Start};
+use super::serve::{self, Command, Server, SessionLock};
 use super::socket;
 use super::state::SessionInfo;
 use super::store::{SessionRecord, Store, StoreError};
 use crate::change::Tracker;
-use crate::layer::{Driver, HOME, Layer, Timestamp, WORKSPACE};
+use crate::layer::{Driver, HOME, Layer, StageAccess, Timestamp, WORKSPACE};
 use crate::protocol::{Hello, Request, Role, Welcome};
 use crate::sandbox::detach::detach;
 use crate::sandbox::spec::MountSpec;
@@ -206,10 +206,10 @@ fn daemon(store: Store, info: SessionInfo, spec: Option<SandboxSpec>, report: Ow
     let dir = info.dir.clone();
     let socket = store.new_socket(&info.id);
     match make(store, info, spec) {
-        Ok(start) => {
+        Ok((server, command, access)) => {
             say(&mut report, &Word::Up);
             drop(report);
-            let served = serve::serve(start);
+            let served = server.serve(command, access);
             let _ = fs::remove_file(socket);
             if let Err(error) = served {
                 tracing::error!(%error, session = %dir.display(), "the session server has failed");
@@ -230,8 +230,11 @@ fn say(report: &mut File, word: &Word) {
     }
 }
 
-/// Everything that must happen while the server has one thread.
-fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Start, Word> {
+/// A server, its command and its door to the uppers.
+type Made = (Server, Option<Command>, Option<Arc<dyn StageAccess>>);
+
+/// Everything that may fail before the server listens. It forks before it starts threads.
+fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Made, Word> {
     let failed = |doing: &str, path: &Path, error: &dyn std::fmt::Display| {
         Word::Failed(format!("{doing} {}: {error}", path.display()))
     };
@@ -271,9 +274,10 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<St
     let _ = serve::detach_streams(&info.dir.join("server.log"));
     let stdio = starting.as_ref().map(|(_, _, stdio)| *stdio);
     let is_staged = info.mode == Mode::Staged && (stdio.is_some() || access.is_some());
-    let records = Records::open(&info, is_staged, stdio)
+    let dir = info.dir.clone();
+    let server = Server::open(info, store, lock, listener, is_staged, stdio)
         .inspect_err(|_| drop(fs::remove_file(&socket)))
-        .map_err(|e| failed("opening the records of", &info.dir, &e))?;
+        .map_err(|e| failed("opening the session in", &dir, &e))?;
     let command = match starting {
         Some((sandbox, words, stdio)) => {
             let running = sandbox.running().map_err(&no_sandbox)?;
@@ -281,15 +285,7 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<St
         }
         None => None,
     };
-    Ok(Start {
-        info,
-        store,
-        lock,
-        listener,
-        records,
-        command,
-        access,
-    })
+    Ok((server, command, access))
 }
 
 /// Before the layers of an ended command are mounted again: what it left must be what is seen. The
@@ -384,13 +380,6 @@ fn layers(dir: &Path, request: &RunRequest) -> Result<Vec<Layer>, StartError> {
     });
     let layers: Vec<Layer> = layers.collect();
     for layer in &layers {
-        for path in [layer.work(), layer.base()] {
-            fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&path)
-                .map_err(|e| StartError::other("making", &path, e))?;
-        }
         sandbox::make_upper(&layer.upper(), &layer.root)
             .map_err(|e| StartError::other("making", &layer.upper(), e))?;
     }
