@@ -8,6 +8,7 @@ mod create;
 mod event;
 mod journal;
 mod outbox;
+mod records;
 mod reduce;
 mod requests;
 mod serve;

@@ -11,7 +11,7 @@ use pvisor::protocol::{Request, ServerMessage, Stream, Welcome};
 use pvisor::sandbox::spec::TerminalSize;
 use pvisor::sandbox::{ExitStatus, Stdio};
 use pvisor::session::client::Client;
-use pvisor::session::state::{RunState, SessionState};
+use pvisor::session::state::{RunState, SessionState, Update};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
@@ -44,7 +44,9 @@ pub fn run(
         client,
         stdout: Some(io::stdout()),
         stopping: None,
+        notices: Vec::new(),
     };
+    // The server looks a last time before it tells of the end: the changes have arrived by then.
     while session.state.run == Some(RunState::Running) || session.state.run.is_none() {
         select! {
             recv(session.client.messages()) -> message => match message {
@@ -58,7 +60,6 @@ pub fn run(
             },
         }
     }
-    session.settle();
     drop(raw);
     session.conclude()
 }
@@ -70,13 +71,20 @@ struct Session {
     stdout: Option<io::Stdout>,
     /// The signal that asked for the end.
     stopping: Option<i32>,
+    /// What the person should know; told at the end, when nothing of the command's can mix with it.
+    notices: Vec<String>,
 }
 
 impl Session {
     fn take(&mut self, message: &ServerMessage) {
         match message {
             ServerMessage::Output(stream, bytes) => self.write(*stream, bytes),
-            other => apply(&mut self.state, other),
+            other => {
+                if let ServerMessage::Update(Update::Noticed(notice)) = other {
+                    self.notices.push(notice.clone());
+                }
+                apply(&mut self.state, other);
+            }
         }
     }
 
@@ -117,19 +125,6 @@ impl Session {
         None
     }
 
-    /// After the end: the server looks a last time, and what it had to say before has arrived.
-    fn settle(&mut self) {
-        let rescan = self.client.call(Request::Rescan);
-        let client = Arc::clone(&self.client);
-        while let Ok(message) = client.messages().try_recv() {
-            self.take(&message);
-        }
-        if let Err(error) = rescan {
-            let error = CliError::from(error);
-            let _ = error.print(&mut io::stderr().lock());
-        }
-    }
-
     fn conclude(self) -> Result<ExitCode, CliError> {
         let session = id(&self.state);
         let mut err = io::stderr().lock();
@@ -143,6 +138,9 @@ impl Session {
         }
         // A pipe's reader gets what the command wrote and nothing else.
         if err.is_terminal() {
+            for notice in &self.notices {
+                writeln!(err, "warning: {notice}").ok();
+            }
             writeln!(err, "{}", report::last_word(&session, &self.state)).ok();
         }
         let code = match (self.state.exit, self.stopping) {
