@@ -1,6 +1,7 @@
 //! One layer's share of the tracker. Owns its baseline and what was learnt of contents; puts scan,
 //! comparison, conflict, class and renames together.
 
+mod index;
 mod learn;
 mod renames;
 mod seal;
@@ -62,6 +63,8 @@ pub(super) struct LayerTracker {
     /// Old path by new path, of the last scan.
     renamed: HashMap<RelPath, RelPath>,
     watched: BTreeSet<RelPath>,
+    /// The host's git index before the agent had one of its own, see `index`.
+    index: Option<Node>,
     deleted_budget: u64,
     recheck_budget: (u32, u64),
 }
@@ -95,6 +98,7 @@ impl LayerTracker {
             rename_diffs: HashMap::new(),
             renamed: HashMap::new(),
             watched: BTreeSet::new(),
+            index: None,
             deleted_budget: DELETED_AT_MOST,
             recheck_budget: RECHECKED_AT_MOST,
         })
@@ -120,8 +124,10 @@ impl LayerTracker {
         if let Some(rules) = &mut self.rules {
             rules.begin();
         }
-        let candidates = scan::candidates(&entries, &mut self.host, &mut self.baseline)
+        self.keep_index(&entries)?;
+        let mut candidates = scan::candidates(&entries, &mut self.host, &mut self.baseline)
             .map_err(self.io("taking the baseline in"))?;
+        self.recall_index(&mut candidates)?;
         self.watched.clear();
         let mut known = std::mem::take(&mut self.known);
         let mut fresh = HashMap::with_capacity(candidates.len());
