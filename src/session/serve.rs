@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use nix::fcntl::{Flock, FlockArg};
@@ -16,6 +16,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Uid, User};
 
 use super::agent::Agent;
+use super::backlog::Backlog;
 use super::core::{DEFAULT_SIZE, Session};
 use super::event::{ClientId, Event};
 use super::journal::Journal;
@@ -27,7 +28,7 @@ use crate::change::Tracker;
 use crate::commit;
 use crate::layer::{StageAccess, Timestamp};
 use crate::protocol::{
-    ClientMessage, Failure, Hello, PROTOCOL_VERSION, Role, ServerMessage, codec,
+    ClientMessage, Failure, Hello, PROTOCOL_VERSION, Request, Role, ServerMessage, codec,
 };
 use crate::record::OutputRecord;
 use crate::sandbox::{Running, Stdio};
@@ -39,6 +40,10 @@ const MAILBOX: usize = 1_024;
 const LINGER: Duration = Duration::from_millis(1_500);
 /// How long a started command waits for its first listener.
 const UNHEARD: Duration = Duration::from_secs(5);
+/// How long clients that read slowly are waited for at the end.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Pause before the next client when one could not be accepted (too many open files).
+const REFUSED: Duration = Duration::from_millis(50);
 
 /// What a server is started with.
 pub struct Start {
@@ -52,6 +57,8 @@ pub struct Start {
     pub listener: UnixListener,
     /// The command, when one was started: what runs, its words and its streams' kind.
     pub command: Option<(Running, Vec<String>, Stdio)>,
+    /// The command is its starter's: it ends if that never connects.
+    pub owned: bool,
     /// Door to the uppers when no command runs; `None` when nothing is staged.
     pub access: Option<Arc<dyn StageAccess>>,
 }
@@ -87,6 +94,7 @@ pub fn serve(start: Start) -> io::Result<()> {
         lock,
         listener,
         command,
+        owned,
         access,
     } = start;
     let directory = info.dir.clone();
@@ -96,6 +104,7 @@ pub fn serve(start: Start) -> io::Result<()> {
     })?;
     let (events, mailbox) = bounded(MAILBOX);
     let gate = Arc::new(Gate::default());
+    let backlog = Arc::new(Backlog::default());
 
     let first = state.info.is_none();
     let crashed = state.run == Some(RunState::Running);
@@ -154,6 +163,7 @@ pub fn serve(start: Start) -> io::Result<()> {
                 settings.scrollback as usize,
                 record,
                 Arc::clone(&gate),
+                Arc::clone(&backlog),
                 events.clone(),
             )?)
         }
@@ -180,12 +190,15 @@ pub fn serve(start: Start) -> io::Result<()> {
     }
     session.record();
 
-    accept(listener, &gate, events.clone())?;
+    if owned {
+        session.await_owner();
+    }
+    accept(listener, gate, backlog, events.clone())?;
     signals(events.clone())?;
     drop(events);
     session.scan(Then::Rest);
     run(&mut session, &mailbox);
-    session.farewell();
+    session.farewell(Instant::now() + FAREWELL);
     drop(session);
     drop(lock);
     Ok(())
@@ -193,7 +206,7 @@ pub fn serve(start: Start) -> io::Result<()> {
 
 /// The session thread.
 fn run(session: &mut Session, mailbox: &Receiver<Event>) {
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let mut heard = false;
     loop {
         match mailbox.recv_timeout(LINGER) {
@@ -213,13 +226,6 @@ fn run(session: &mut Session, mailbox: &Receiver<Event>) {
 }
 
 impl Session {
-    /// A command whose starter never came is heard all the same, or it would block on its output.
-    fn hear(&mut self) {
-        if let Some(agent) = &mut self.agent {
-            agent.listen();
-        }
-    }
-
     /// Tells what became of a commit that a crash left unfinished.
     fn settled(&mut self, settled: commit::Recovered) {
         let what = if settled.undoes.is_some() {
@@ -247,31 +253,33 @@ impl Session {
         }
         self.notice(text);
     }
-
-    /// Lets the last messages out before the process ends.
-    fn farewell(&mut self) {
-        self.record();
-        for client in self.clients.values() {
-            client.outbox.close();
-        }
-        // The writers are told to finish; a client that does not read is not waited for long.
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Accepts clients for as long as the process lives.
-fn accept(listener: UnixListener, gate: &Arc<Gate>, events: Sender<Event>) -> io::Result<()> {
-    let gate = Arc::clone(gate);
+fn accept(
+    listener: UnixListener,
+    gate: Arc<Gate>,
+    backlog: Arc<Backlog>,
+    events: Sender<Event>,
+) -> io::Result<()> {
     thread::Builder::new()
         .name("accept".into())
         .spawn(move || {
             for (number, stream) in (1..).zip(listener.incoming()) {
-                let Ok(stream) = stream else { continue };
-                let (gate, events) = (Arc::clone(&gate), events.clone());
+                let stream = match stream {
+                    Ok(stream) => stream,
+                    Err(error) => {
+                        tracing::error!(%error, "accepting a client");
+                        thread::sleep(REFUSED);
+                        continue;
+                    }
+                };
+                let (gate, backlog) = (Arc::clone(&gate), Arc::clone(&backlog));
+                let events = events.clone();
                 let spawned = thread::Builder::new()
                     .name(format!("client-{number}"))
                     .spawn(move || {
-                        if let Err(error) = connection(number, stream, gate, &events) {
+                        if let Err(error) = connection(number, stream, gate, &backlog, &events) {
                             tracing::debug!(number, %error, "a client's connection broke");
                         }
                     });
@@ -288,6 +296,7 @@ fn connection(
     number: ClientId,
     stream: UnixStream,
     gate: Arc<Gate>,
+    backlog: &Backlog,
     events: &Sender<Event>,
 ) -> io::Result<()> {
     let peer = getsockopt(&stream, PeerCredentials)?;
@@ -335,6 +344,7 @@ fn connection(
     let result = loop {
         match codec::read(&mut input) {
             Ok(Some(ClientMessage::Request(id, request))) => {
+                let is_input = matches!(request, Request::Input(_));
                 if events
                     .send(Event::Requested {
                         client: number,
@@ -343,6 +353,9 @@ fn connection(
                     })
                     .is_err()
                 {
+                    break Ok(());
+                }
+                if is_input && !backlog.hold(input.get_ref()) {
                     break Ok(());
                 }
             }

@@ -109,7 +109,7 @@ pub fn run(
     let mut spec = request.spec;
     prepare(store, &info, &mut spec)?;
     let (id, dir) = (info.id.clone(), info.dir.clone());
-    let word = start(store, info, Some(spec))?;
+    let word = start(store, info, Some(spec), hello.owns_command)?;
     if let Err(error) = came_up(word) {
         if fresh {
             // Nothing ran: there is nothing to review, and a list of husks helps nobody.
@@ -136,7 +136,7 @@ pub fn attach(
             Err(error) if Instant::now() > deadline => return Err(error.into()),
             Err(_) => {}
         }
-        match start(store, session.info.clone(), None)? {
+        match start(store, session.info.clone(), None, false)? {
             Word::Taken => std::thread::sleep(Duration::from_millis(10)),
             word => came_up(word)?,
         }
@@ -183,13 +183,21 @@ fn release(store: &Store, record: &SessionRecord) -> Result<(), StartError> {
     }
 }
 
-/// Forks the server and waits for its word.
-fn start(store: &Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Word, StartError> {
+/// Forks the server and waits for its word. `owned`: the command is its starter's, and ends if
+/// that never connects.
+fn start(
+    store: &Store,
+    info: SessionInfo,
+    spec: Option<SandboxSpec>,
+    owned: bool,
+) -> Result<Word, StartError> {
     let (ours, theirs) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
         .map_err(|e| StartError::Other(format!("making a pipe: {e}")))?;
     let store = store.clone();
-    detach(theirs, move |report| daemon(store, info, spec, report))
-        .map_err(|e| StartError::Other(format!("starting the session server: {e}")))?;
+    detach(theirs, move |report| {
+        daemon(store, info, spec, owned, report)
+    })
+    .map_err(|e| StartError::Other(format!("starting the session server: {e}")))?;
     let mut word = Vec::new();
     File::from(ours)
         .read_to_end(&mut word)
@@ -200,13 +208,20 @@ fn start(store: &Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<
 }
 
 /// The server's process.
-fn daemon(store: Store, info: SessionInfo, spec: Option<SandboxSpec>, report: OwnedFd) -> i32 {
+fn daemon(
+    store: Store,
+    info: SessionInfo,
+    spec: Option<SandboxSpec>,
+    owned: bool,
+    report: OwnedFd,
+) -> i32 {
     let mut report = File::from(report);
     let log = info.dir.join("server.log");
     let dir = info.dir.clone();
     let socket = store.new_socket(&info.id);
     match make(store, info, spec) {
-        Ok(start) => {
+        Ok(mut start) => {
+            start.owned = owned;
             let _ = serve::detach_streams(&log);
             say(&mut report, &Word::Up);
             drop(report);
@@ -274,6 +289,7 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<St
         lock,
         listener,
         command,
+        owned: false,
         access,
     })
 }

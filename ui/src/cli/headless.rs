@@ -4,18 +4,20 @@
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, never, select, unbounded};
 use crossterm::terminal;
-use pvisor::protocol::{Request, ServerMessage, Stream, Welcome};
+use pvisor::protocol::{Request, Role, ServerMessage, Stream, Welcome};
 use pvisor::sandbox::spec::TerminalSize;
 use pvisor::sandbox::{ExitStatus, Stdio};
-use pvisor::session::client::Client;
+use pvisor::session::client::{Client, ClientError};
 use pvisor::session::state::{RunState, SessionState};
+use pvisor::session::store::Store;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
-use super::connection::apply;
+use super::connection::{apply, hello};
 use super::context::Context;
 use super::error::{CliError, NO_SANDBOX};
 use super::report;
@@ -35,13 +37,15 @@ pub fn run(
 ) -> Result<ExitCode, CliError> {
     let client = Arc::new(client);
     let raw = Raw::enter(stdio, context);
-    forward_input(Arc::clone(&client))?;
+    let ended = Arc::new(AtomicBool::new(false));
+    forward_input(Arc::clone(&client), Arc::clone(&ended))?;
     let signals = signals(stdio).map_err(|error| {
         CliError::while_doing("signals cannot be watched", error).with_status(NO_SANDBOX)
     })?;
     let mut session = Session {
         state: welcome.state,
         client,
+        store: context.store.clone(),
         stdout: Some(io::stdout()),
         stopping: None,
     };
@@ -58,6 +62,8 @@ pub fn run(
             },
         }
     }
+    // What is still to be read on our input is nobody's.
+    ended.store(true, Ordering::Relaxed);
     session.settle();
     drop(raw);
     session.conclude()
@@ -66,6 +72,7 @@ pub fn run(
 struct Session {
     state: SessionState,
     client: Arc<Client>,
+    store: Store,
     /// `None` once its reader has gone.
     stdout: Option<io::Stdout>,
     /// The signal that asked for the end.
@@ -93,7 +100,7 @@ impl Session {
                 if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
                     drop(out);
                     self.stdout = None;
-                    let _ = self.client.send(Request::Stop);
+                    self.stop();
                 }
             }
         }
@@ -113,8 +120,25 @@ impl Session {
         if self.stopping.replace(signal).is_some() {
             return Some(ExitCode::from(128 + signal as u8));
         }
-        let _ = self.client.send(Request::Stop);
+        self.stop();
         None
+    }
+
+    /// Asks for the command's end, on a connection of its own: ours may be full of input that the
+    /// command does not read.
+    fn stop(&self) {
+        let socket = self.store.socket(&id(&self.state));
+        let ours = Arc::clone(&self.client);
+        let asking = move || {
+            let asked = Client::connect(&socket, hello(Role::Driver))
+                .and_then(|(client, _)| client.call(Request::Stop));
+            if let Err(ClientError::Connect { .. } | ClientError::Lost(_)) = asked {
+                let _ = ours.send(Request::Stop);
+            }
+        };
+        if std::thread::Builder::new().spawn(asking).is_err() {
+            let _ = self.client.send(Request::Stop);
+        }
     }
 
     /// After the end: the server looks a last time, and what it had to say before has arrived.
@@ -169,7 +193,7 @@ fn id(state: &SessionState) -> String {
 }
 
 /// Reads standard input in a thread of its own: it may block for ever.
-fn forward_input(client: Arc<Client>) -> Result<(), CliError> {
+fn forward_input(client: Arc<Client>, ended: Arc<AtomicBool>) -> Result<(), CliError> {
     let started = std::thread::Builder::new()
         .name("stdin".into())
         .spawn(move || {
@@ -178,6 +202,7 @@ fn forward_input(client: Arc<Client>) -> Result<(), CliError> {
             loop {
                 match stdin.read(&mut buffer) {
                     Ok(0) => break,
+                    Ok(_) if ended.load(Ordering::Relaxed) => return,
                     Ok(length) => {
                         let bytes = buffer[..length].to_vec();
                         if client.send(Request::Input(bytes)).is_err() {
