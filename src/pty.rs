@@ -6,6 +6,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
 use nix::sys::termios::{InputFlags, SetArg, tcgetattr, tcsetattr};
 
@@ -65,6 +66,25 @@ pub fn resize(fd: impl AsFd, size: TerminalSize) -> Result<(), Errno> {
         libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCSWINSZ, &raw const window)
     })
     .map(drop)
+}
+
+/// Waits until a terminal's other side is closed, which may be for ever. For whoever reads from it:
+/// a process that is no session leader gets no signal then.
+pub fn wait_hang_up(fd: impl AsFd) -> Result<(), Errno> {
+    loop {
+        // A hang-up is told without being asked for.
+        let mut fds = [PollFd::new(fd.as_fd(), PollFlags::empty())];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) => {
+                let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+                if fds[0].revents().is_some_and(|r| r.intersects(gone)) {
+                    return Ok(());
+                }
+            }
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Makes `slave` the controlling terminal of the calling process, which must lead a session that

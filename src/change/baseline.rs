@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::ops::Bound;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -62,7 +63,10 @@ pub(super) struct Baseline {
 impl Baseline {
     /// Opens the baseline under `dir`, an empty one if there is none.
     pub fn open(dir: PathBuf) -> io::Result<Self> {
-        fs::create_dir_all(dir.join("blobs"))?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)?;
         let path = dir.join("index.jsonl");
         let bytes = match fs::read(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -94,8 +98,15 @@ impl Baseline {
             index.set_len(whole as u64)?;
         }
         let mut copied = 0;
-        for entry in fs::read_dir(dir.join("blobs"))? {
-            copied += entry?.metadata().map_or(0, |m| m.len());
+        match fs::read_dir(dir.join("blobs")) {
+            Ok(entries) => {
+                for entry in entries {
+                    copied += entry?.metadata().map_or(0, |m| m.len());
+                }
+            }
+            // Made with the first that is kept.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
         }
         let mut baseline = Self {
             dir,
@@ -236,7 +247,9 @@ impl Baseline {
         if path.exists() {
             return Ok(());
         }
-        let partial = self.dir.join("blobs").join(".partial");
+        let blobs = self.dir.join("blobs");
+        fs::create_dir_all(&blobs)?;
+        let partial = blobs.join(".partial");
         let target = File::create(&partial)?;
         if content::share_blocks(file, &target).is_err() {
             if size > LARGEST_COPY || self.copied + size > COPIED_AT_MOST {

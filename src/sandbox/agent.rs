@@ -212,7 +212,7 @@ fn new_keyring() {
 }
 
 /// Empties all five capability sets and forbids root to get them back at exec.
-fn drop_capabilities() -> Result<(), Failure> {
+pub(super) fn drop_capabilities() -> Result<(), Failure> {
     let locked = libc::SECBIT_NOROOT
         | libc::SECBIT_NOROOT_LOCKED
         | libc::SECBIT_NO_SETUID_FIXUP

@@ -6,7 +6,11 @@
 //! settings; keep tokens in the environment) and the agents' own sign-in files (`~/.claude`,
 //! `~/.codex`, ...), which they need.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+use crate::paths::Environment;
 
 /// Below the home directory.
 const IN_HOME: &[&str] = &[
@@ -145,6 +149,54 @@ pub fn existing(home: &Path, given_back: &[PathBuf]) -> Vec<PathBuf> {
         .collect()
 }
 
+/// Sockets that the caller's environment names (ssh and gpg agents, D-Bus, Wayland, a container
+/// engine, sound) and the runtime directory itself, where they lie outside the places that are
+/// private anyway: a socket can be connected to through a read-only mount.
+pub fn sockets(environment: &Environment) -> Vec<PathBuf> {
+    let value = |name: &str| {
+        environment
+            .get(OsStr::new(name))
+            .map(|v| v.as_bytes().to_vec())
+    };
+    let runtime = value("XDG_RUNTIME_DIR");
+    let mut named: Vec<Vec<u8>> = Vec::new();
+    named.extend(value("SSH_AUTH_SOCK"));
+    // PATH:PID:VERSION
+    named.extend(value("GPG_AGENT_INFO").map(|v| until(&v, b':')));
+    for name in ["DOCKER_HOST", "CONTAINER_HOST", "PULSE_SERVER"] {
+        let text = value(name).unwrap_or_default();
+        let path = text.strip_prefix(b"unix:".as_slice()).unwrap_or_default();
+        named.push(path.strip_prefix(b"//".as_slice()).unwrap_or(path).to_vec());
+    }
+    // unix:path=PATH,guid=...;unix:...
+    for address in value("DBUS_SESSION_BUS_ADDRESS")
+        .unwrap_or_default()
+        .split(|b| *b == b';')
+    {
+        named.extend(
+            address
+                .strip_prefix(b"unix:path=".as_slice())
+                .map(|v| until(v, b',')),
+        );
+    }
+    if let (Some(directory), Some(display)) = (&runtime, value("WAYLAND_DISPLAY")) {
+        named.push([directory.as_slice(), b"/", &display].concat());
+    }
+    named.extend(runtime);
+    named
+        .into_iter()
+        .map(|path| PathBuf::from(OsString::from_vec(path)))
+        .filter(|path| path.is_absolute() && path.parent().is_some() && path.exists())
+        .collect()
+}
+
+fn until(text: &[u8], end: u8) -> Vec<u8> {
+    text.split(|b| *b == end)
+        .next()
+        .unwrap_or_default()
+        .to_vec()
+}
+
 /// The ssh server's private keys.
 fn host_keys() -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir("/etc/ssh") else {
@@ -165,6 +217,30 @@ fn host_keys() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_sockets_an_environment_names_are_found() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, "").expect("file");
+            path
+        };
+        let (ssh, bus, docker) = (path("agent"), path("bus"), path("docker.sock"));
+        let environment: Environment = [
+            ("SSH_AUTH_SOCK", ssh.display().to_string()),
+            (
+                "DBUS_SESSION_BUS_ADDRESS",
+                format!("unix:path={},guid=1", bus.display()),
+            ),
+            ("DOCKER_HOST", format!("unix://{}", docker.display())),
+            ("WAYLAND_DISPLAY", "none".into()),
+            ("GPG_AGENT_INFO", "relative:1:1".into()),
+        ]
+        .map(|(name, value)| (OsString::from(name), OsString::from(value)))
+        .into();
+        assert_eq!(sockets(&environment), [ssh, docker, bus]);
+    }
 
     #[test]
     fn only_what_exists_and_was_not_given_back_is_listed() {

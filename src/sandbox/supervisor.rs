@@ -15,9 +15,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
 use super::ExitStatus;
-use super::agent::{Confinement, Program, Streams, told};
+use super::agent::{Confinement, Program, Streams, drop_capabilities, told};
 use super::failure::{Doing, Failure};
-use super::namespace::leave;
+use super::namespace::{self, leave};
 use super::wire::{Hardening, Report};
 use crate::protocol::codec;
 
@@ -93,6 +93,12 @@ impl Supervisor {
             ForkResult::Parent { child } => child,
         };
         drop(tell);
+        if confinement == Confinement::Full {
+            // The first process signals and reaps, which takes no right of a capability; the
+            // command below it could not use one, but nothing inside shall hold any.
+            drop_capabilities()?;
+            namespace::die_with_parent()?;
+        }
         // Only the command holds its ends: their end is its end.
         drop(streams);
         let mut message = Vec::new();

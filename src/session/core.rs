@@ -344,7 +344,10 @@ impl Session {
             at: Timestamp::now(),
         });
         self.record();
-        self.push_job(Job::Sync);
+        // Where nothing is staged there is nothing to lose.
+        if !self.state.changes.is_empty() {
+            self.push_job(Job::Sync);
+        }
     }
 
     fn hinted(&mut self, _hint: Hint) {

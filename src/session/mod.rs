@@ -9,6 +9,7 @@ mod create;
 mod event;
 mod journal;
 mod outbox;
+mod records;
 mod reduce;
 mod requests;
 mod serve;

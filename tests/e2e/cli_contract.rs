@@ -320,15 +320,20 @@ each_user! {
 
 each_user! {
     fn the_workspaces_own_config_needs_trust_and_only_tightens(world) {
-        world.host_ok("echo 'no_such_key = 1' > .pvisor-tui.toml");
-        let done = world.run_with(&[], "echo ran > f").done();
-        // Not trusted: it has no say, whatever it holds.
-        assert_eq!(done.status, Some(0), "{done}");
         let workspace = world.workspace.to_str().unwrap();
+        world.host_ok("echo 'hdie = [\"secret\"]' > .pvisor-tui.toml");
+        // Not trusted: it has no say, whatever it holds.
+        world.run_with(&[], "true").ok();
+        let refused = world.pvisor(["trust", workspace]).done().exits(2);
+        assert!(refused.err().contains("hdie"), "{refused}");
+        assert!(refused.err().contains("hide"), "the nearest name is told: {refused}");
+        world.host_ok("echo 'hide = [\"secret\"]' > .pvisor-tui.toml; echo s > secret");
+        assert_eq!(world.run_with(&[], "cat secret").ok().out(), "s\n", "not trusted yet");
         world.pvisor(["trust", workspace]).ok();
-        let refused = world.run_with(&[], "true").done();
-        assert_ne!(refused.status, Some(0), "{refused}");
-        assert!(refused.err().contains("no_such_key"), "{refused}");
+        assert_ne!(world.run_with(&[], "cat secret").done().status, Some(0));
+        // Trust is bound to the bytes: another file has no say again.
+        world.host_ok("echo '# more' >> .pvisor-tui.toml");
+        assert_eq!(world.run_with(&[], "cat secret").ok().out(), "s\n");
         let shown = world.pvisor(["config", "show", "--origin"]).ok().out();
         assert!(shown.to_lowercase().contains("default"), "{shown}");
     }

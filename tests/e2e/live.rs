@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::support::processes;
-use crate::support::{Live, Terminal, each_user, until};
+use crate::support::{Live, Terminal, each_user, until, within};
 
 each_user! {
     fn a_commit_while_it_runs_and_another_after_it_went_on(world) {
@@ -147,7 +147,7 @@ each_user! {
         world.changes().assert_plain(&["added one"]);
         let mut second = Terminal::open(world.pvisor(["attach", "last"]).into_command(), 30, 100);
         second.wait_text("READY");
-        second.send("3");
+        // Whoever joins a running command is in its pane.
         second.send("typed-here\r");
         until("the agent's answer", || {
             (world.changes().plain() == ["added one", "added two"]).then_some(())
@@ -155,6 +155,19 @@ each_user! {
         until("its end", || (world.status()["state"] == "exited").then_some(()));
         world.pvisor(["commit", "--all"]).ok();
         assert_eq!(world.text("two"), "typed-here\n");
+    }
+}
+
+each_user! {
+    fn a_terminal_that_ends_without_a_signal_is_left(world) {
+        let workspace = world.workspace.to_str().unwrap();
+        let call = world.pvisor(["run", "--workspace", workspace, "--", "bash", "-c", "echo READY; read x"]);
+        let mut first = Terminal::open_without_control(call.into_command(), 30, 100);
+        first.wait_text("READY");
+        first.hang_up();
+        within("the client to leave", Duration::from_secs(2), || first_gone(&mut first));
+        assert_eq!(world.status()["state"], "running", "the agent goes on");
+        world.pvisor(["stop"]).ok();
     }
 }
 

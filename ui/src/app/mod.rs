@@ -281,6 +281,9 @@ impl App {
         if !matches!(event, Input::Mouse(m) if m.kind == MouseEventKind::Moved) {
             self.soil(Dirty::Urgent);
         }
+        if matches!(event, Input::Resize(_)) {
+            self.screen.forget();
+        }
         let Some(action) = update::interpret(&mut self.model, &self.keymap, event) else {
             return Ok(());
         };

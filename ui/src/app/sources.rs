@@ -37,10 +37,19 @@ pub fn input() -> io::Result<Receiver<Input>> {
     Ok(events)
 }
 
-/// The signals that end, stop or continue us.
+/// The signals that end, stop or continue us. A terminal that hangs up counts as one even where
+/// none is sent: the reader of its events would never notice.
 pub fn signals() -> io::Result<Receiver<Signal>> {
     let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGTSTP, SIGCONT])?;
     let (out, received) = unbounded();
+    let hang_up = out.clone();
+    std::thread::Builder::new()
+        .name("hang-up".into())
+        .spawn(move || {
+            if pvisor::pty::wait_hang_up(io::stdin()).is_ok() {
+                let _ = hang_up.send(Signal::End);
+            }
+        })?;
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {

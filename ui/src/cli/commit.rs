@@ -83,6 +83,8 @@ pub fn conclude(outcome: &Outcome, as_json: bool, undo: bool) -> Result<ExitCode
         json::print(&json::CommitInfo::from(outcome))?;
     }
     let error = match outcome {
+        // A commit of nothing is done; an undo that finds no commit has failed to find it.
+        Outcome::Nothing if undo => CliError::refused("there is no commit to undo"),
         Outcome::Committed { .. } | Outcome::Planned { .. } | Outcome::Nothing => {
             if !as_json {
                 writeln!(

@@ -1,10 +1,9 @@
 //! `run --headless`: a client without a screen. Owns the passing on of bytes, exact and apart, of
 //! the end of the input and of signals, and the exit status.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, never, select, unbounded};
 use crossterm::terminal;
@@ -12,7 +11,7 @@ use pvisor::protocol::{Request, Role, ServerMessage, Stream, Welcome};
 use pvisor::sandbox::spec::TerminalSize;
 use pvisor::sandbox::{ExitStatus, Stdio};
 use pvisor::session::client::{Client, ClientError};
-use pvisor::session::state::{RunState, SessionState};
+use pvisor::session::state::{RunState, SessionState, Update};
 use pvisor::session::store::Store;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
@@ -37,8 +36,7 @@ pub fn run(
 ) -> Result<ExitCode, CliError> {
     let client = Arc::new(client);
     let raw = Raw::enter(stdio, context);
-    let ended = Arc::new(AtomicBool::new(false));
-    forward_input(Arc::clone(&client), Arc::clone(&ended))?;
+    forward_input(Arc::clone(&client))?;
     let signals = signals(stdio).map_err(|error| {
         CliError::while_doing("signals cannot be watched", error).with_status(NO_SANDBOX)
     })?;
@@ -48,7 +46,9 @@ pub fn run(
         store: context.store.clone(),
         stdout: Some(io::stdout()),
         stopping: None,
+        notices: Vec::new(),
     };
+    // The server looks a last time before it tells of the end: the changes have arrived by then.
     while session.state.run == Some(RunState::Running) || session.state.run.is_none() {
         select! {
             recv(session.client.messages()) -> message => match message {
@@ -62,9 +62,6 @@ pub fn run(
             },
         }
     }
-    // What is still to be read on our input is nobody's.
-    ended.store(true, Ordering::Relaxed);
-    session.settle();
     drop(raw);
     session.conclude()
 }
@@ -77,13 +74,20 @@ struct Session {
     stdout: Option<io::Stdout>,
     /// The signal that asked for the end.
     stopping: Option<i32>,
+    /// What the person should know; told at the end, when nothing of the command's can mix with it.
+    notices: Vec<String>,
 }
 
 impl Session {
     fn take(&mut self, message: &ServerMessage) {
         match message {
             ServerMessage::Output(stream, bytes) => self.write(*stream, bytes),
-            other => apply(&mut self.state, other),
+            other => {
+                if let ServerMessage::Update(Update::Noticed(notice)) = other {
+                    self.notices.push(notice.clone());
+                }
+                apply(&mut self.state, other);
+            }
         }
     }
 
@@ -141,19 +145,6 @@ impl Session {
         }
     }
 
-    /// After the end: the server looks a last time, and what it had to say before has arrived.
-    fn settle(&mut self) {
-        let rescan = self.client.call(Request::Rescan);
-        let client = Arc::clone(&self.client);
-        while let Ok(message) = client.messages().try_recv() {
-            self.take(&message);
-        }
-        if let Err(error) = rescan {
-            let error = CliError::from(error);
-            let _ = error.print(&mut io::stderr().lock());
-        }
-    }
-
     fn conclude(self) -> Result<ExitCode, CliError> {
         let session = id(&self.state);
         let mut err = io::stderr().lock();
@@ -165,7 +156,13 @@ impl Session {
             // What could not be executed has said so itself, as a shell would.
             Some(_) => {}
         }
-        writeln!(err, "{}", report::last_word(&session, &self.state)).ok();
+        // A pipe's reader gets what the command wrote and nothing else.
+        if err.is_terminal() {
+            for notice in &self.notices {
+                writeln!(err, "warning: {notice}").ok();
+            }
+            writeln!(err, "{}", report::last_word(&session, &self.state)).ok();
+        }
         let code = match (self.state.exit, self.stopping) {
             _ if self.stdout.is_none() => BROKEN_PIPE,
             // Stopped because of a signal to us: that one is told, not the one that was passed on.
@@ -193,7 +190,7 @@ fn id(state: &SessionState) -> String {
 }
 
 /// Reads standard input in a thread of its own: it may block for ever.
-fn forward_input(client: Arc<Client>, ended: Arc<AtomicBool>) -> Result<(), CliError> {
+fn forward_input(client: Arc<Client>) -> Result<(), CliError> {
     let started = std::thread::Builder::new()
         .name("stdin".into())
         .spawn(move || {
@@ -202,7 +199,6 @@ fn forward_input(client: Arc<Client>, ended: Arc<AtomicBool>) -> Result<(), CliE
             loop {
                 match stdin.read(&mut buffer) {
                     Ok(0) => break,
-                    Ok(_) if ended.load(Ordering::Relaxed) => return,
                     Ok(length) => {
                         let bytes = buffer[..length].to_vec();
                         if client.send(Request::Input(bytes)).is_err() {

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use pvisor::config::{Config, EnvArg, Flag, Hangup, Places, Sources, environment, load, mount};
 use pvisor::protocol::{Hello, PROTOCOL_VERSION, Request, Role};
 use pvisor::sandbox::spec::{Network, TerminalSize};
-use pvisor::sandbox::{Mode, MountAccess, MountSpec, SandboxSpec, Stdio};
+use pvisor::sandbox::{Mode, MountAccess, MountSpec, SandboxSpec, Stdio, hidden};
 use pvisor::session::server::{self, RunRequest};
 use pvisor::session::state::RunState;
 use pvisor::session::store::{LAST, SessionRecord};
@@ -65,7 +65,7 @@ pub struct Args {
         value_name = "S",
         num_args = 0..=1,
         default_missing_value = LAST,
-        conflicts_with_all = ["workspace", "mode", "name"]
+        conflicts_with_all = ["mode", "name"]
     )]
     resume: Option<OsString>,
     /// The command and its arguments
@@ -116,9 +116,21 @@ pub fn run(args: Args, context: &Context) -> Result<ExitCode, CliError> {
     if let Some(name) = &args.name {
         check_name(context, name)?;
     }
-    let workspace = match &resume {
-        Some(record) => record.info.workspace.clone(),
-        None => workspace(context, args.workspace.as_deref())?,
+    let workspace = match (&resume, &args.workspace) {
+        (Some(record), None) => record.info.workspace.clone(),
+        (Some(record), Some(typed)) => {
+            let typed = workspace(context, Some(typed))?;
+            if typed != record.info.workspace {
+                return Err(CliError::usage(format!(
+                    "session {} is about {}, not {}",
+                    record.info.id,
+                    shown(&record.info.workspace),
+                    shown(&typed)
+                )));
+            }
+            typed
+        }
+        (None, typed) => workspace(context, typed.as_deref())?,
     };
     let loaded = load(Sources {
         paths: &context.paths,
@@ -334,6 +346,9 @@ fn request(
         context.paths.runtime_dir.clone(),
         context.paths.config_dir.clone(),
     ]);
+    // A runtime directory around the workspace cannot be hidden without it.
+    let sockets = hidden::sockets(&context.environment).into_iter();
+    hide.extend(sockets.filter(|path| !workspace.starts_with(path) && !unhide.contains(path)));
     let asked: Vec<EnvArg> = args
         .env
         .iter()

@@ -12,7 +12,7 @@ There is no session yet. The first steps:
 
   pvisor-tui doctor            whether this machine can make the sandbox
   cd YOUR-PROJECT
-  pvisor-tui -- bash           work on staged copies: nothing reaches the host's files
+  pvisor-tui run -- bash       work on staged copies: nothing reaches the host's files
   pvisor-tui review            look at what was changed and decide
   pvisor-tui commit            write what you approved, all of it or nothing
   pvisor-tui undo              take the last commit back

@@ -207,6 +207,14 @@ impl Model {
         self.notice = Some(notice);
     }
 
+    /// Answers a key that did nothing: shown until the next one, not kept. `text` must be sanitised.
+    pub fn hint(&mut self, text: impl Into<String>) {
+        self.notice = Some(Notice {
+            severity: Severity::Info,
+            text: text.into(),
+        });
+    }
+
     /// When the screen changes by itself next, if it does: consent becomes possible.
     pub fn wakes_at(&self) -> Option<Duration> {
         match &self.dialog {

@@ -135,6 +135,7 @@ fn undecided(model: &mut Model, state: &SessionState, forward: bool) -> bool {
         .iter()
         .find(|m| {
             m.summary == Summary::Undecided
+                && m.key.layer != pvisor::layer::HOME
                 && state
                     .changes
                     .get(&m.key)
@@ -146,7 +147,7 @@ fn undecided(model: &mut Model, state: &SessionState, forward: bool) -> bool {
         navigate::go_to(model, state, &key);
         return true;
     }
-    model.say(Severity::Info, "Nothing else is undecided.");
+    model.hint("Nothing else is undecided.");
     false
 }
 

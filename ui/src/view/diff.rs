@@ -30,8 +30,10 @@ pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene, layout: &mut Layout) {
     }
     let model = scene.model;
     let Some(key) = &model.diff.key else {
-        let text = "No change is selected.";
-        line::draw_text(buf, head, text, scene.theme.style("ui.text.dim"));
+        for (y, text) in (area.top()..area.bottom()).zip(about_group(scene)) {
+            let row = Rect::new(area.x, y, area.width, 1);
+            line::draw_text(buf, row, &text, scene.theme.style("ui.text.dim"));
+        }
         return;
     };
     let change = scene.state.changes.get(key);
@@ -62,6 +64,35 @@ pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene, layout: &mut Layout) {
         body,
     };
     page.draw(buf, layout);
+}
+
+/// What is said of a group of changes, which has no diff of its own.
+fn about_group(scene: Scene) -> Vec<String> {
+    let list = &scene.model.list;
+    let Some(row) = list.current() else {
+        return vec!["The diff of a change appears here.".into()];
+    };
+    let tally = list.tally_of(row);
+    let key = |name| scene.model.keymap.key(name).unwrap_or_default();
+    vec![
+        format!(
+            "{}: {} undecided, {} approved, {} rejected{}.",
+            marks::count(tally.total(), "change"),
+            tally.undecided,
+            tally.approved,
+            tally.rejected,
+            match tally.mixed {
+                0 => String::new(),
+                n => format!(", {n} in part"),
+            }
+        ),
+        format!(
+            "In the list `{}` opens or folds them, `{}` approves all, `{}` rejects all.",
+            key(Name::ApproveNext),
+            key(Name::Approve),
+            key(Name::Reject)
+        ),
+    ]
 }
 
 /// What is known of the change as a whole.
