@@ -6,15 +6,13 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::ops::Bound;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::content;
 use crate::RelPath;
-use crate::layer::{Digest, Node};
+use crate::layer::{Digest, Node, content};
 
 /// Largest file whose bytes are copied; larger ones are kept only where the file system can share
 /// their blocks.
@@ -253,12 +251,11 @@ impl Baseline {
         fs::create_dir_all(&blobs)?;
         let partial = blobs.join(".partial");
         let target = File::create(&partial)?;
-        let shared = share_blocks(file, &target);
-        if !shared {
+        if content::share_blocks(file, &target).is_err() {
             if size > LARGEST_COPY || self.copied + size > COPIED_AT_MOST {
                 return fs::remove_file(&partial);
             }
-            crate::layer::copy_bytes(file, &target, size)?;
+            content::copy_bytes(file, &target, size)?;
             self.copied += size;
         }
         if content::hash(&File::open(&partial)?)? == digest {
@@ -309,12 +306,6 @@ fn push(out: &mut Vec<u8>, line: &Line) -> io::Result<()> {
     serde_json::to_writer(&mut *out, line).map_err(io::Error::other)?;
     out.push(b'\n');
     Ok(())
-}
-
-/// Makes `target` share the blocks of `source` where the file system can.
-fn share_blocks(source: &File, target: &File) -> bool {
-    // SAFETY: FICLONE takes a descriptor by value; both files are open for the call.
-    unsafe { libc::ioctl(target.as_raw_fd(), libc::FICLONE, source.as_raw_fd()) == 0 }
 }
 
 #[cfg(test)]

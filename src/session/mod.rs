@@ -2,6 +2,7 @@
 //! they left. Owns the session thread, its records and its directory.
 
 mod agent;
+mod backlog;
 pub mod client;
 mod core;
 mod create;
@@ -16,4 +17,6 @@ pub mod server;
 mod socket;
 pub mod state;
 pub mod store;
+#[cfg(test)]
+mod tests;
 mod worker;

@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use nix::fcntl::{Flock, FlockArg};
@@ -16,6 +16,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Uid, User};
 
 use super::agent::Agent;
+use super::backlog::Backlog;
 use super::core::Session;
 use super::event::{ClientId, Event};
 use super::outbox::{Gate, Outbox};
@@ -26,7 +27,7 @@ use super::worker::{Job, Then, Worker};
 use crate::commit;
 use crate::layer::{StageAccess, Timestamp};
 use crate::protocol::{
-    ClientMessage, Failure, Hello, PROTOCOL_VERSION, Role, ServerMessage, codec,
+    ClientMessage, Failure, Hello, PROTOCOL_VERSION, Request, Role, ServerMessage, codec,
 };
 use crate::sandbox::{Running, Stdio};
 use crate::watch::Watch;
@@ -37,6 +38,10 @@ const MAILBOX: usize = 1_024;
 const LINGER: Duration = Duration::from_millis(1_500);
 /// How long a started command waits for its first listener.
 const UNHEARD: Duration = Duration::from_secs(5);
+/// How long clients that read slowly are waited for at the end.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Pause before the next client when one could not be accepted (too many open files).
+const REFUSED: Duration = Duration::from_millis(50);
 
 /// A server that lacks nothing but what its session runs: its doors are open, its records too.
 pub struct Server {
@@ -46,6 +51,7 @@ pub struct Server {
     records: Records,
     watch: Option<Watch>,
     gate: Arc<Gate>,
+    backlog: Arc<Backlog>,
     events: Sender<Event>,
     mailbox: Receiver<Event>,
 }
@@ -88,7 +94,8 @@ impl Server {
     ) -> io::Result<Self> {
         let (events, mailbox) = bounded(MAILBOX);
         let gate = Arc::new(Gate::default());
-        accept(listener, &gate, events.clone())?;
+        let backlog = Arc::new(Backlog::default());
+        accept(listener, &gate, &backlog, events.clone())?;
         signals(events.clone())?;
         let records = Records::open(&info, is_staged, stdio)?;
         let watch = if is_staged {
@@ -107,16 +114,19 @@ impl Server {
             records,
             watch,
             gate,
+            backlog,
             events,
             mailbox,
         })
     }
 
     /// Runs the session until it is done. The calling thread becomes the session thread: the
-    /// sandbox's processes end with it. `access` is the door to the uppers when no command runs.
+    /// sandbox's processes end with it. `owned`: the command is its starter's, and ends if that never
+    /// connects. `access` is the door to the uppers when no command runs.
     pub fn serve(
         self,
         command: Option<Command>,
+        owned: bool,
         access: Option<Arc<dyn StageAccess>>,
     ) -> io::Result<()> {
         let Self {
@@ -126,6 +136,7 @@ impl Server {
             records,
             watch,
             gate,
+            backlog,
             events,
             mailbox,
         } = self;
@@ -168,6 +179,7 @@ impl Server {
                     scrollback,
                     output,
                     gate,
+                    backlog,
                     events,
                 )?)
             }
@@ -197,8 +209,11 @@ impl Server {
             // Otherwise the watch's first hint brings the first scan.
             session.scan(Then::Rest);
         }
+        if owned {
+            session.await_owner();
+        }
         run(&mut session, &mailbox);
-        session.farewell();
+        session.farewell(Instant::now() + FAREWELL);
         drop(session);
         drop(lock);
         Ok(())
@@ -207,7 +222,7 @@ impl Server {
 
 /// The session thread.
 fn run(session: &mut Session, mailbox: &Receiver<Event>) {
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let mut heard = false;
     loop {
         match mailbox.recv_timeout(LINGER) {
@@ -227,13 +242,6 @@ fn run(session: &mut Session, mailbox: &Receiver<Event>) {
 }
 
 impl Session {
-    /// A command whose starter never came is heard all the same, or it would block on its output.
-    fn hear(&mut self) {
-        if let Some(agent) = &mut self.agent {
-            agent.listen();
-        }
-    }
-
     /// Tells what became of a commit that a crash left unfinished.
     fn settled(&mut self, settled: commit::Recovered) {
         let what = if settled.undoes.is_some() {
@@ -261,32 +269,37 @@ impl Session {
         }
         self.notice(text);
     }
-
-    /// Lets the last messages out before the process ends.
-    fn farewell(&mut self) {
-        self.record();
-        for client in self.clients.values() {
-            client.outbox.close();
-        }
-        // The writers are told to finish; a client that does not read is not waited for long.
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Accepts clients for as long as the process lives.
-fn accept(listener: UnixListener, gate: &Arc<Gate>, events: Sender<Event>) -> io::Result<()> {
-    let gate = Arc::clone(gate);
+fn accept(
+    listener: UnixListener,
+    gate: &Arc<Gate>,
+    backlog: &Arc<Backlog>,
+    events: Sender<Event>,
+) -> io::Result<()> {
+    let (gate, backlog) = (Arc::clone(gate), Arc::clone(backlog));
     let own: Arc<str> = user_name(Uid::effective()).into();
     thread::Builder::new()
         .name("accept".into())
         .spawn(move || {
             for (number, stream) in (1..).zip(listener.incoming()) {
-                let Ok(stream) = stream else { continue };
-                let (gate, events, own) = (Arc::clone(&gate), events.clone(), Arc::clone(&own));
+                let stream = match stream {
+                    Ok(stream) => stream,
+                    Err(error) => {
+                        tracing::error!(%error, "accepting a client");
+                        thread::sleep(REFUSED);
+                        continue;
+                    }
+                };
+                let (gate, backlog) = (Arc::clone(&gate), Arc::clone(&backlog));
+                let (events, own) = (events.clone(), Arc::clone(&own));
                 let spawned = thread::Builder::new()
                     .name(format!("client-{number}"))
                     .spawn(move || {
-                        if let Err(error) = connection(number, stream, &own, gate, &events) {
+                        if let Err(error) =
+                            connection(number, stream, &own, gate, &backlog, &events)
+                        {
                             tracing::debug!(number, %error, "a client's connection broke");
                         }
                     });
@@ -311,6 +324,7 @@ fn connection(
     stream: UnixStream,
     own: &str,
     gate: Arc<Gate>,
+    backlog: &Backlog,
     events: &Sender<Event>,
 ) -> io::Result<()> {
     let peer = getsockopt(&stream, PeerCredentials)?;
@@ -363,6 +377,7 @@ fn connection(
     let result = loop {
         match codec::read(&mut input) {
             Ok(Some(ClientMessage::Request(id, request))) => {
+                let is_input = matches!(request, Request::Input(_));
                 if events
                     .send(Event::Requested {
                         client: number,
@@ -371,6 +386,9 @@ fn connection(
                     })
                     .is_err()
                 {
+                    break Ok(());
+                }
+                if is_input && !backlog.hold(input.get_ref()) {
                     break Ok(());
                 }
             }

@@ -110,7 +110,7 @@ pub fn run(
     let mut spec = request.spec;
     prepare(store, &info, &mut spec)?;
     let (id, dir) = (info.id.clone(), info.dir.clone());
-    let word = start(store, info, Some(spec))?;
+    let word = start(store, info, Some(spec), hello.owns_command)?;
     if let Err(error) = came_up(word) {
         if fresh {
             // Nothing ran: there is nothing to review, and a list of husks helps nobody.
@@ -137,7 +137,7 @@ pub fn attach(
             Err(error) if Instant::now() > deadline => return Err(error.into()),
             Err(_) => {}
         }
-        match start(store, session.info.clone(), None)? {
+        match start(store, session.info.clone(), None, false)? {
             Word::Taken => std::thread::sleep(Duration::from_millis(10)),
             word => came_up(word)?,
         }
@@ -184,13 +184,21 @@ fn release(store: &Store, record: &SessionRecord) -> Result<(), StartError> {
     }
 }
 
-/// Forks the server and waits for its word.
-fn start(store: &Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Word, StartError> {
+/// Forks the server and waits for its word. `owned`: the command is its starter's, and ends if
+/// that never connects.
+fn start(
+    store: &Store,
+    info: SessionInfo,
+    spec: Option<SandboxSpec>,
+    owned: bool,
+) -> Result<Word, StartError> {
     let (ours, theirs) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
         .map_err(|e| StartError::Other(format!("making a pipe: {e}")))?;
     let store = store.clone();
-    detach(theirs, move |report| daemon(store, info, spec, report))
-        .map_err(|e| StartError::Other(format!("starting the session server: {e}")))?;
+    detach(theirs, move |report| {
+        daemon(store, info, spec, owned, report)
+    })
+    .map_err(|e| StartError::Other(format!("starting the session server: {e}")))?;
     let mut word = Vec::new();
     File::from(ours)
         .read_to_end(&mut word)
@@ -201,7 +209,13 @@ fn start(store: &Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<
 }
 
 /// The server's process.
-fn daemon(store: Store, info: SessionInfo, spec: Option<SandboxSpec>, report: OwnedFd) -> i32 {
+fn daemon(
+    store: Store,
+    info: SessionInfo,
+    spec: Option<SandboxSpec>,
+    owned: bool,
+    report: OwnedFd,
+) -> i32 {
     let mut report = File::from(report);
     let dir = info.dir.clone();
     let log = dir.join("server.log");
@@ -218,7 +232,7 @@ fn daemon(store: Store, info: SessionInfo, spec: Option<SandboxSpec>, report: Ow
         Ok((server, command, access)) => {
             say(&mut report, &Word::Up);
             drop(report);
-            let served = server.serve(command, access);
+            let served = server.serve(command, owned, access);
             let _ = fs::remove_file(socket);
             if let Err(error) = served {
                 tracing::error!(%error, session = %dir.display(), "the session server has failed");

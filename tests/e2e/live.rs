@@ -1,5 +1,6 @@
 //! While the agent runs: commits, reverts, a server that dies, a terminal that closes.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -235,5 +236,59 @@ each_user! {
         until("its end", || (world.status()["state"] == "exited").then_some(()));
         world.changes().assert_plain(&["added f"]);
         assert_eq!(world.pvisor(["output", "last"]).ok().out().replace('\r', ""), "out\n");
+    }
+}
+
+each_user! {
+    fn input_that_is_not_read_waits_with_whoever_sends_it(world) {
+        let mut agent = Live::start(world, &[], "echo ready; sleep 600");
+        agent.hear("ready");
+        let poured = agent.pour();
+        let (mut last, mut same) = (0, 0);
+        until("the flow to stand still", || {
+            let now = poured.load(Ordering::Relaxed);
+            same = if now == last { same + 1 } else { 0 };
+            last = now;
+            (now > 0 && same > 20).then_some(())
+        });
+        assert!(last < 64 << 20, "{last} bytes were taken that nobody reads");
+        // However full the connection is, the client can still end the command.
+        agent.signal(Signal::SIGINT);
+        agent.finish();
+        processes::await_none(world);
+        assert_eq!(world.status()["state"], "exited");
+    }
+}
+
+each_user! {
+    fn a_hang_up_stops_the_agent_where_that_is_wanted_and_leaving_does_not(world) {
+        let workspace = world.workspace.to_str().unwrap();
+        let open = || {
+            let script = "echo READY; read x; echo $x > two";
+            let call = world
+                .pvisor(["run", "--workspace", workspace, "--", "bash", "-c", script])
+                .env("PVISOR_TUI_HANGUP", "stop");
+            let mut terminal = Terminal::open(call.into_command(), 30, 100);
+            terminal.wait_text("READY");
+            terminal
+        };
+        let mut left = open();
+        left.send("\x1d");
+        left.attempt(Duration::from_secs(20), |t| {
+            t.send("q");
+            t.attempt(Duration::from_secs(2), |t| t.text().contains("the agent goes on").then_some(()))
+        });
+        left.send("l");
+        assert!(left.wait_exit().success());
+        let mut again = Terminal::open(world.pvisor(["attach", "last"]).into_command(), 30, 100);
+        again.wait_text("READY");
+        again.send("3");
+        again.send("typed-here\r");
+        until("the agent's answer", || (world.changes().plain() == ["added two"]).then_some(()));
+        until("its end", || (world.status()["state"] == "exited").then_some(()));
+        drop(again);
+        open().hang_up();
+        until("its end", || (world.status()["state"] == "exited").then_some(()));
+        world.changes().assert_plain(&[]);
     }
 }

@@ -350,7 +350,11 @@ impl App {
                 Effect::CaptureMouse(on) => self.screen.capture_mouse(on)?,
                 Effect::Suspend => self.suspend()?,
                 Effect::Leave(Leave::Discarded) => self.exit = Some(Exit::Discarded),
-                Effect::Leave(Leave::Detach) => self.exit = Some(self.left()),
+                Effect::Leave(Leave::Detach) => {
+                    // Whatever a hang-up would do: this is none.
+                    self.link.send(Request::Detach);
+                    self.exit = Some(self.left());
+                }
             }
         }
         Ok(())

@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, never, select, unbounded};
 use crossterm::terminal;
-use pvisor::protocol::{Request, ServerMessage, Stream, Welcome};
+use pvisor::protocol::{Request, Role, ServerMessage, Stream, Welcome};
 use pvisor::sandbox::spec::TerminalSize;
 use pvisor::sandbox::{ExitStatus, Stdio};
-use pvisor::session::client::Client;
+use pvisor::session::client::{Client, ClientError};
 use pvisor::session::state::{RunState, SessionState, Update};
+use pvisor::session::store::Store;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
-use super::connection::apply;
+use super::connection::{apply, hello};
 use super::context::Context;
 use super::error::{CliError, NO_SANDBOX};
 use super::report;
@@ -42,6 +43,7 @@ pub fn run(
     let mut session = Session {
         state: welcome.state,
         client,
+        store: context.store.clone(),
         stdout: Some(io::stdout()),
         stopping: None,
         notices: Vec::new(),
@@ -67,6 +69,7 @@ pub fn run(
 struct Session {
     state: SessionState,
     client: Arc<Client>,
+    store: Store,
     /// `None` once its reader has gone.
     stdout: Option<io::Stdout>,
     /// The signal that asked for the end.
@@ -101,7 +104,7 @@ impl Session {
                 if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
                     drop(out);
                     self.stdout = None;
-                    let _ = self.client.send(Request::Stop);
+                    self.stop();
                 }
             }
         }
@@ -121,8 +124,25 @@ impl Session {
         if self.stopping.replace(signal).is_some() {
             return Some(ExitCode::from(128 + signal as u8));
         }
-        let _ = self.client.send(Request::Stop);
+        self.stop();
         None
+    }
+
+    /// Asks for the command's end, on a connection of its own: ours may be full of input that the
+    /// command does not read.
+    fn stop(&self) {
+        let socket = self.store.socket(&id(&self.state));
+        let ours = Arc::clone(&self.client);
+        let asking = move || {
+            let asked = Client::connect(&socket, hello(Role::Driver))
+                .and_then(|(client, _)| client.call(Request::Stop));
+            if let Err(ClientError::Connect { .. } | ClientError::Lost(_)) = asked {
+                let _ = ours.send(Request::Stop);
+            }
+        };
+        if std::thread::Builder::new().spawn(asking).is_err() {
+            let _ = self.client.send(Request::Stop);
+        }
     }
 
     fn conclude(self) -> Result<ExitCode, CliError> {

@@ -123,6 +123,7 @@ fn dry_run(number: u64) -> Effect {
             all: false,
             ignored: false,
             dry_run: true,
+            keep_undo: None,
         },
     )
 }
@@ -231,6 +232,7 @@ pub fn accept(
                     all: false,
                     ignored: false,
                     dry_run: false,
+                    keep_undo: None,
                 },
             )]
         }
