@@ -6,6 +6,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
 use nix::sys::termios::{InputFlags, SetArg, tcgetattr, tcsetattr};
 
@@ -67,9 +68,51 @@ pub fn resize(fd: impl AsFd, size: TerminalSize) -> Result<(), Errno> {
     .map(drop)
 }
 
+/// Waits until a terminal's other side is closed, which may be for ever. For whoever reads from it:
+/// a process that is no session leader gets no signal then.
+pub fn wait_hang_up(fd: impl AsFd) -> Result<(), Errno> {
+    loop {
+        // A hang-up is told without being asked for.
+        let mut fds = [PollFd::new(fd.as_fd(), PollFlags::empty())];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) => {
+                let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+                if fds[0].revents().is_some_and(|r| r.intersects(gone)) {
+                    return Ok(());
+                }
+            }
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Makes `slave` the controlling terminal of the calling process, which must lead a session that
 /// has none.
 pub fn take_control(slave: impl AsFd) -> Result<(), Errno> {
     // SAFETY: the request takes its argument by value.
     Errno::result(unsafe { libc::ioctl(slave.as_fd().as_raw_fd(), libc::TIOCSCTTY, 0) }).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_closed_terminal_is_noticed_and_input_is_not_taken_for_it() {
+        let size = TerminalSize { rows: 24, cols: 80 };
+        let pty = Pty::open(Path::new("/dev/ptmx"), size).expect("a pty");
+        let Pty { master, slave } = pty;
+        let (out, noticed) = channel();
+        let waiter = std::thread::spawn(move || out.send(wait_hang_up(&slave)));
+        nix::unistd::write(&master, b"typed\n").expect("typing");
+        assert!(noticed.recv_timeout(Duration::from_millis(100)).is_err());
+        drop(master);
+        let told = noticed.recv_timeout(Duration::from_secs(10));
+        assert_eq!(told, Ok(Ok(())));
+        waiter.join().expect("no panic").expect("still listening");
+    }
 }

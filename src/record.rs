@@ -147,12 +147,19 @@ impl OutputRecord {
 
     /// Records `bytes` as they came from `stream`.
     pub fn output(&mut self, stream: Stream, bytes: &[u8]) -> Result<(), RecordError> {
-        let tail = &mut self.tails[index(stream)];
-        let mut joined = std::mem::take(tail);
-        joined.extend_from_slice(bytes);
-        let whole = joined.len() - unfinished(&joined);
-        tail.extend_from_slice(&joined[whole..]);
-        self.pieces(stream, &joined[..whole])
+        if self.is_cut() {
+            return Ok(());
+        }
+        let mut joined = std::mem::take(&mut self.tails[index(stream)]);
+        let bytes = if joined.is_empty() {
+            bytes
+        } else {
+            joined.extend_from_slice(bytes);
+            &joined
+        };
+        let (whole, tail) = bytes.split_at(bytes.len() - unfinished(bytes));
+        self.tails[index(stream)].extend_from_slice(tail);
+        self.pieces(stream, whole)
     }
 
     /// Records that the terminal has another size.
@@ -275,9 +282,10 @@ fn name(stream: Stream) -> &'static str {
 }
 
 fn event(lines: &mut Vec<u8>, time: f64, code: char, data: &str) {
-    let data = serde_json::Value::from(data);
     // Writing to memory does not fail.
-    let _ = writeln!(lines, "[{time:.6},\"{code}\",{data}]");
+    let _ = write!(lines, "[{time:.6},\"{code}\",");
+    let _ = serde_json::to_writer(&mut *lines, data);
+    lines.extend_from_slice(b"]\n");
 }
 
 #[cfg(test)]

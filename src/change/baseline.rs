@@ -6,14 +6,13 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::ops::Bound;
-use std::os::fd::AsRawFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::content;
 use crate::RelPath;
-use crate::layer::{Digest, Node};
+use crate::layer::{Digest, Node, content};
 
 /// Largest file whose bytes are copied; larger ones are kept only where the file system can share
 /// their blocks.
@@ -64,7 +63,10 @@ pub(super) struct Baseline {
 impl Baseline {
     /// Opens the baseline under `dir`, an empty one if there is none.
     pub fn open(dir: PathBuf) -> io::Result<Self> {
-        fs::create_dir_all(dir.join("blobs"))?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)?;
         let path = dir.join("index.jsonl");
         let bytes = match fs::read(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -96,8 +98,15 @@ impl Baseline {
             index.set_len(whole as u64)?;
         }
         let mut copied = 0;
-        for entry in fs::read_dir(dir.join("blobs"))? {
-            copied += entry?.metadata().map_or(0, |m| m.len());
+        match fs::read_dir(dir.join("blobs")) {
+            Ok(entries) => {
+                for entry in entries {
+                    copied += entry?.metadata().map_or(0, |m| m.len());
+                }
+            }
+            // Made with the first that is kept.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
         }
         let mut baseline = Self {
             dir,
@@ -238,14 +247,15 @@ impl Baseline {
         if path.exists() {
             return Ok(());
         }
-        let partial = self.dir.join("blobs").join(".partial");
+        let blobs = self.dir.join("blobs");
+        fs::create_dir_all(&blobs)?;
+        let partial = blobs.join(".partial");
         let target = File::create(&partial)?;
-        let shared = share_blocks(file, &target);
-        if !shared {
+        if content::share_blocks(file, &target).is_err() {
             if size > LARGEST_COPY || self.copied + size > COPIED_AT_MOST {
                 return fs::remove_file(&partial);
             }
-            crate::layer::copy_bytes(file, &target, size)?;
+            content::copy_bytes(file, &target, size)?;
             self.copied += size;
         }
         if content::hash(&File::open(&partial)?)? == digest {
@@ -296,12 +306,6 @@ fn push(out: &mut Vec<u8>, line: &Line) -> io::Result<()> {
     serde_json::to_writer(&mut *out, line).map_err(io::Error::other)?;
     out.push(b'\n');
     Ok(())
-}
-
-/// Makes `target` share the blocks of `source` where the file system can.
-fn share_blocks(source: &File, target: &File) -> bool {
-    // SAFETY: FICLONE takes a descriptor by value; both files are open for the call.
-    unsafe { libc::ioctl(target.as_raw_fd(), libc::FICLONE, source.as_raw_fd()) == 0 }
 }
 
 #[cfg(test)]

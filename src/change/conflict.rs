@@ -36,7 +36,9 @@ impl HostDigests {
         if node.file_type == FileType::File {
             node.digest = match self.known.get(path) {
                 Some((seen, digest)) if seen.same_stat(&node) => Some(*digest),
-                _ => host.file(path, &node).and_then(|f| content::hash(&f).ok()),
+                _ => host
+                    .file(path, &node)
+                    .and_then(|f| crate::layer::content::hash(&f).ok()),
             };
             if let Some(digest) = node.digest {
                 self.known.insert(path.clone(), (node.clone(), digest));

@@ -1,4 +1,4 @@
-//! Reads contents: hashes of any size in flat memory, bytes up to a cap. No knowledge of layers.
+//! Reads contents with their hashes: any size in flat memory, bytes up to a cap.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -34,11 +34,4 @@ pub(super) fn read(file: &File, cap: u64) -> io::Result<Content> {
         digest: Digest(*hasher.finalize().as_bytes()),
         bytes: None,
     })
-}
-
-/// Hash of `file` from where it stands, in flat memory.
-pub(super) fn hash(file: &File) -> io::Result<Digest> {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(file)?;
-    Ok(Digest(*hasher.finalize().as_bytes()))
 }

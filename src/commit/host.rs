@@ -11,8 +11,9 @@ use nix::sys::stat::{Mode, UtimensatFlags, futimens, mkdirat, utimensat};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, LinkatFlags, Uid, UnlinkatFlags, linkat, symlinkat, unlinkat};
 
-use super::place::{Place, names, proc_path};
+use super::place::{Place, proc_path};
 use super::seam::pass;
+use crate::layer::content::share_blocks;
 use crate::layer::{FileType, Timestamp};
 
 /// A new, empty file of mode 0600.
@@ -152,7 +153,7 @@ pub(super) fn remove_all(at: &Place) -> io::Result<()> {
         set_mode(at.handle()?.as_fd(), 0o700)?;
     }
     let dir = std::rc::Rc::new(at.handle()?);
-    for name in names(at.open_dir()?)? {
+    for name in at.names()? {
         remove_all(&Place {
             dir: std::rc::Rc::clone(&dir),
             name: std::ffi::CString::new(name)?,
@@ -176,13 +177,7 @@ pub(super) fn set_len(file: &File, len: u64) -> io::Result<()> {
 /// Makes `to` share the blocks of `from`, where the file system can.
 pub(super) fn clone_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
     pass("clone")?;
-    // SAFETY: FICLONE takes the source descriptor by value; both are open during the call.
-    let rc = unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE as _, from.as_raw_fd()) };
-    if rc == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    share_blocks(from, to)
 }
 
 /// Permission bits of whatever `fd` stands for; an `O_PATH` descriptor will do.

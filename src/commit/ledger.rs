@@ -4,7 +4,8 @@
 //! `<store>/<n>/ledger` holds one record a line: sixteen hex digits of a BLAKE3 hash, a space and
 //! JSON. It is only ever appended to; a line that is torn or does not hash right ends it. While a
 //! commit is unfinished the file is named `ledger`; a finished one is renamed to `record` and is,
-//! with `pre/` beside it, what undo needs; once undone it is `undone`.
+//! with `pre/` beside it, what undo needs; once undone it is `undone`, and once what undo needs was
+//! given up it is `kept-no-more`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader};
@@ -105,6 +106,7 @@ const FORMAT: u32 = 1;
 const OPEN: &str = "ledger";
 const DONE: &str = "record";
 const UNDONE: &str = "undone";
+const FORGOTTEN: &str = "kept-no-more";
 
 /// What a ledger says when it is read again.
 pub(super) struct Loaded {
@@ -121,6 +123,7 @@ pub(super) enum Standing {
     Open,
     Done,
     Undone,
+    Forgotten,
     Missing,
 }
 
@@ -143,13 +146,15 @@ pub(super) fn standing(store: &Path, number: u32) -> Standing {
         Standing::Done
     } else if dir.join(UNDONE).exists() {
         Standing::Undone
+    } else if dir.join(FORGOTTEN).exists() {
+        Standing::Forgotten
     } else {
         Standing::Missing
     }
 }
 
-/// Numbers of the commits whose ledger is open, in order.
-pub(super) fn unfinished(store: &Path) -> io::Result<Vec<u32>> {
+/// Numbers of the commits that stand like this, in order.
+pub(super) fn standing_so(store: &Path, wanted: Standing) -> io::Result<Vec<u32>> {
     let entries = match fs::read_dir(store) {
         Ok(entries) => entries,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -159,7 +164,7 @@ pub(super) fn unfinished(store: &Path) -> io::Result<Vec<u32>> {
     for entry in entries {
         let name = entry?.file_name();
         if let Some(number) = name.to_str().and_then(|n| n.parse().ok())
-            && standing(store, number) == Standing::Open
+            && standing(store, number) == wanted
         {
             found.push(number);
         }
@@ -263,6 +268,17 @@ pub(super) fn mark_undone(store: &Path, number: u32) -> Result<(), CommitError> 
     Ok(())
 }
 
+/// What undo would need of the commit is given up; its record stays.
+pub(super) fn give_up(store: &Path, number: u32) -> Result<(), CommitError> {
+    // In this order: a commit that still counts as undoable has all its pre-images.
+    if standing(store, number) == Standing::Done {
+        rename(store, number, DONE, FORGOTTEN)?;
+    }
+    let kept = directory(store, number).join("pre");
+    crate::layer::remove::remove_tree(&kept)
+        .map_err(|e| CommitError::store("removing what undo kept in", &kept, e))
+}
+
 fn rename(store: &Path, number: u32, from: &str, to: &str) -> Result<(), CommitError> {
     let dir = directory(store, number);
     super::seam::pass("ledger-rename")
@@ -295,6 +311,7 @@ pub(super) fn load(store: &Path, number: u32) -> Result<Loaded, CommitError> {
         Standing::Open => dir.join(OPEN),
         Standing::Done => dir.join(DONE),
         Standing::Undone => dir.join(UNDONE),
+        Standing::Forgotten => dir.join(FORGOTTEN),
         Standing::Missing => return Err(CommitError::NoSuchCommit(number)),
     };
     let failed = |e| CommitError::store("reading the ledger", &path, e);

@@ -168,6 +168,12 @@ pub enum CommitError {
     /// The commit was undone before.
     #[error("commit {0} was undone already; undo the undo to have it back")]
     AlreadyUndone(u32),
+    /// What undo needs was given up, see [`prune`].
+    #[error(
+        "commit {0} cannot be undone any more: what it replaced is kept for the last commits only \
+         (`keep_undo` in the configuration says how many)"
+    )]
+    KeptNoMore(u32),
     /// The number is taken.
     #[error("there is a commit {0} already")]
     NumberTaken(u32),
@@ -316,7 +322,9 @@ fn measure(batch: &Batch<'_>, layer: &str, path: &crate::RelPath) -> Option<u64>
 fn free_number(store: &Path, number: u32) -> Result<(), CommitError> {
     match ledger::standing(store, number) {
         Standing::Missing => Ok(()),
-        Standing::Open | Standing::Done | Standing::Undone => Err(CommitError::NumberTaken(number)),
+        Standing::Open | Standing::Done | Standing::Undone | Standing::Forgotten => {
+            Err(CommitError::NumberTaken(number))
+        }
     }
 }
 
@@ -333,6 +341,7 @@ pub fn undo(
     match ledger::standing(store, undoes) {
         Standing::Done => {}
         Standing::Undone => return Err(CommitError::AlreadyUndone(undoes)),
+        Standing::Forgotten => return Err(CommitError::KeptNoMore(undoes)),
         Standing::Open | Standing::Missing => return Err(CommitError::NoSuchCommit(undoes)),
     }
     let loaded = ledger::load(store, undoes)?;
@@ -412,10 +421,23 @@ fn inverse(step: Step, number: u32, index: usize) -> Step {
     }
 }
 
+/// Gives up what undo needs of every finished commit (or undo) numbered below `before`: their
+/// pre-images are removed, and undoing them is refused from now on.
+pub fn prune(store: &Path, before: u32) -> Result<(), CommitError> {
+    for standing in [Standing::Done, Standing::Undone, Standing::Forgotten] {
+        let numbers = ledger::standing_so(store, standing)
+            .map_err(|e| CommitError::store("reading the commits in", store, e))?;
+        for number in numbers.into_iter().filter(|number| *number < before) {
+            ledger::give_up(store, number)?;
+        }
+    }
+    Ok(())
+}
+
 /// Settles every unfinished commit of the store: exactly before, or exactly after. Harmless when
 /// there is none, and when repeated.
 pub fn recover(layers: &[Layer], store: &Path) -> Result<Vec<Recovered>, CommitError> {
-    let numbers = ledger::unfinished(store)
+    let numbers = ledger::standing_so(store, Standing::Open)
         .map_err(|e| CommitError::store("reading the commits in", store, e))?;
     let mut settled = Vec::new();
     for number in numbers {

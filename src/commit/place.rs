@@ -3,24 +3,23 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::ffi::{CStr, CString, OsString};
+use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
+use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
 use nix::unistd::AccessFlags;
 
 use crate::RelPath;
-use crate::layer::{Digest, FileType, Layer, Node, Timestamp};
+use crate::layer::read::{self, ACL_ACCESS, ACL_DEFAULT, node_of, statx};
+use crate::layer::tree::resolve;
+use crate::layer::{Layer, Node};
 
-/// Longest piece of a path that is handed to the kernel at once; deeper ones are walked.
-const LONGEST: usize = 3000;
 /// Directory descriptors kept open per root.
 const CACHED: usize = 64;
 
@@ -56,8 +55,7 @@ impl Root {
 
     /// Opens any directory the same way; used for the store.
     pub fn at_path(layer: String, path: &Path) -> io::Result<Self> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let dir = nix::fcntl::open(path, flags, Mode::empty())?;
+        let dir = nix::fcntl::open(path, read::DIR_FLAGS, Mode::empty())?;
         Ok(Self {
             layer,
             path: path.to_owned(),
@@ -89,26 +87,10 @@ impl Root {
             cache.push_front(hit);
             return Ok(fd);
         }
-        let fd = Rc::new(self.resolve(path)?);
+        let fd = Rc::new(resolve(self.fd(), path, OFlag::O_PATH)?);
         cache.push_front((path.clone(), Rc::clone(&fd)));
         cache.truncate(CACHED);
         Ok(fd)
-    }
-
-    fn resolve(&self, path: &RelPath) -> io::Result<OwnedFd> {
-        let mut at: Option<OwnedFd> = None;
-        let mut piece: Vec<u8> = Vec::new();
-        for name in path.components() {
-            if !piece.is_empty() && piece.len() + name.len() > LONGEST {
-                at = Some(beneath(at.as_ref().unwrap_or(&self.dir).as_fd(), &piece)?);
-                piece.clear();
-            }
-            if !piece.is_empty() {
-                piece.push(b'/');
-            }
-            piece.extend_from_slice(name);
-        }
-        beneath(at.as_ref().unwrap_or(&self.dir).as_fd(), &piece)
     }
 
     /// The place of `path`; its directory is resolved, the entry itself need not exist. The root
@@ -156,35 +138,10 @@ impl Root {
     }
 }
 
-fn beneath(dir: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
-    let how = OpenHow::new()
-        .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
-        .resolve(
-            ResolveFlag::RESOLVE_BENEATH
-                | ResolveFlag::RESOLVE_NO_SYMLINKS
-                | ResolveFlag::RESOLVE_NO_MAGICLINKS
-                | ResolveFlag::RESOLVE_NO_XDEV,
-        );
-    let path = CString::new(path)?;
-    let mut tries = 0;
-    loop {
-        match openat2(dir, path.as_c_str(), how) {
-            Ok(fd) => return Ok(fd),
-            // A rename somewhere raced with the walk; the kernel asks to try again.
-            Err(nix::Error::EAGAIN | nix::Error::EINTR) if tries < 64 => tries += 1,
-            Err(e) => return Err(e.into()),
-        }
-    }
-}
-
 impl Place {
     /// What lies here.
     pub fn look(&self) -> io::Result<Option<Look>> {
-        match statx(self.dir.as_raw_fd(), &self.name, libc::AT_SYMLINK_NOFOLLOW) {
-            Ok(look) => Ok(Some(look)),
-            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            Err(e) => Err(e),
-        }
+        Ok(statx(self.dir.as_fd(), &self.name)?.map(|raw| look_of(&raw)))
     }
 
     /// Opens a regular file for reading; never waits for a writer of a pipe.
@@ -198,15 +155,10 @@ impl Place {
         )?))
     }
 
-    /// Opens a directory for listing.
-    pub fn open_dir(&self) -> io::Result<OwnedFd> {
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        Ok(openat(
-            &*self.dir,
-            self.name.as_c_str(),
-            flags,
-            Mode::empty(),
-        )?)
+    /// The names in the directory that lies here, in byte order.
+    pub fn names(&self) -> io::Result<Vec<Vec<u8>>> {
+        let dir = read::open_dir(self.dir.as_fd(), self.name.as_bytes())?;
+        read::list(dir.as_fd())
     }
 
     /// Whether this process may list the directory here and look into it.
@@ -239,35 +191,15 @@ impl Place {
 
 /// What an open descriptor is of.
 pub(super) fn look_fd(fd: BorrowedFd<'_>) -> io::Result<Look> {
-    statx(fd.as_raw_fd(), c"", libc::AT_EMPTY_PATH)
+    let raw = statx(fd, c"")?.ok_or(io::ErrorKind::NotFound)?;
+    Ok(look_of(&raw))
 }
 
-fn statx(dir: libc::c_int, name: &CStr, flags: libc::c_int) -> io::Result<Look> {
-    let mut buf = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: `name` is NUL-terminated and `buf` is a writable statx buffer; both outlive the
-    // call. All-zero bytes are a valid `statx`, so `assume_init` holds whatever was filled in.
-    let raw = unsafe {
-        if libc::statx(
-            dir,
-            name.as_ptr(),
-            flags,
-            libc::STATX_BASIC_STATS,
-            buf.as_mut_ptr(),
-        ) != 0
-        {
-            return Err(io::Error::last_os_error());
-        }
-        buf.assume_init()
-    };
+/// What `statx` told, as a place is looked at.
+fn look_of(raw: &libc::statx) -> Look {
     let attributes = raw.stx_attributes & raw.stx_attributes_mask;
     let has = |bit: libc::c_int| attributes & u64::from(bit.unsigned_abs()) != 0;
-    let time = |t: libc::statx_timestamp| Timestamp {
-        sec: t.tv_sec,
-        nsec: t.tv_nsec,
-    };
-    let full = u32::from(raw.stx_mode);
-    let file_type = FileType::from_mode(full);
-    Ok(Look {
+    Look {
         sealed: if has(libc::STATX_ATTR_IMMUTABLE) {
             Some("immutable")
         } else if has(libc::STATX_ATTR_APPEND) {
@@ -276,41 +208,8 @@ fn statx(dir: libc::c_int, name: &CStr, flags: libc::c_int) -> io::Result<Look> 
             None
         },
         mount: has(libc::STATX_ATTR_MOUNT_ROOT),
-        node: Node {
-            file_type,
-            mode: full & 0o7777,
-            uid: raw.stx_uid,
-            gid: raw.stx_gid,
-            size: raw.stx_size,
-            mtime: time(raw.stx_mtime),
-            ctime: time(raw.stx_ctime),
-            dev: libc::makedev(raw.stx_dev_major, raw.stx_dev_minor),
-            ino: raw.stx_ino,
-            nlink: raw.stx_nlink,
-            rdev: if file_type == FileType::Device {
-                libc::makedev(raw.stx_rdev_major, raw.stx_rdev_minor)
-            } else {
-                0
-            },
-            target: None,
-            xattrs: BTreeMap::new(),
-            digest: None,
-        },
-    })
-}
-
-/// The names in an open directory, in byte order.
-pub(super) fn names(dir: OwnedFd) -> io::Result<Vec<Vec<u8>>> {
-    let mut dir = nix::dir::Dir::from_fd(dir)?;
-    let mut found = Vec::new();
-    for entry in dir.iter() {
-        let name = entry?.file_name().to_bytes().to_vec();
-        if name != b"." && name != b".." {
-            found.push(name);
-        }
+        node: node_of(raw),
     }
-    found.sort();
-    Ok(found)
 }
 
 /// The path by which calls that know no `O_PATH` descriptor reach one.
@@ -322,11 +221,6 @@ pub(super) fn proc_path(fd: BorrowedFd<'_>) -> PathBuf {
 pub(super) fn carried(name: &str) -> bool {
     name.starts_with("user.") || name == ACL_ACCESS || name == ACL_DEFAULT
 }
-
-/// POSIX ACL of an entry.
-pub(super) const ACL_ACCESS: &str = "system.posix_acl_access";
-/// POSIX ACL that new entries of a directory inherit.
-pub(super) const ACL_DEFAULT: &str = "system.posix_acl_default";
 
 /// The carried attributes of whatever `fd` stands for (an `O_PATH` descriptor will do).
 pub(super) fn xattrs(fd: BorrowedFd<'_>) -> io::Result<BTreeMap<String, Vec<u8>>> {
@@ -348,25 +242,6 @@ pub(super) fn xattrs(fd: BorrowedFd<'_>) -> io::Result<BTreeMap<String, Vec<u8>>
         }
     }
     Ok(found)
-}
-
-/// Hash of a file's content from its beginning; holes count as zeros.
-pub(super) fn hash(file: &File) -> io::Result<Digest> {
-    use std::os::unix::fs::FileExt;
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; 128 * 1024];
-    let mut offset = 0;
-    loop {
-        match file.read_at(&mut buffer, offset) {
-            Ok(0) => return Ok(Digest(*hasher.finalize().as_bytes())),
-            Ok(n) => {
-                hasher.update(&buffer[..n]);
-                offset += n as u64;
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
 }
 
 /// The system's words for an error, without the number.

@@ -10,9 +10,10 @@ use std::rc::Rc;
 
 use crate::LayerPath;
 use crate::layer::FileType;
+use crate::layer::read;
 
 use super::ledger::{self, Action, Source, Step};
-use super::place::{Place, Root, below, names, xattrs};
+use super::place::{Place, Root, below, xattrs};
 use super::stage::{copy_sparse, dress, own};
 use super::{CommitError, host};
 
@@ -109,11 +110,8 @@ pub(super) fn relocate(from: &Place, to: &Place) -> io::Result<()> {
     };
     host::remove_all(&part)?;
     copy_tree(from, &part)?;
-    let opened = Place {
-        dir: Rc::clone(&to.dir),
-        name: c".".to_owned(),
-    };
-    host::sync_file_system(opened.open_dir()?.as_fd())?;
+    let opened = read::open_dir(to.dir.as_fd(), b".")?;
+    host::sync_file_system(opened.as_fd())?;
     host::rename_new(&part, to)?;
     host::remove_all(from)
 }
@@ -152,7 +150,7 @@ fn copy_tree(from: &Place, to: &Place) -> io::Result<()> {
                 host::set_mode(from.handle()?.as_fd(), node.mode | 0o700)?;
             }
             let (old, new) = (Rc::new(from.handle()?), Rc::new(to.handle()?));
-            for name in names(from.open_dir()?)? {
+            for name in from.names()? {
                 let name = std::ffi::CString::new(name)?;
                 let below = |dir: &Rc<std::os::fd::OwnedFd>| Place {
                     dir: Rc::clone(dir),

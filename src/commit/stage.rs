@@ -7,16 +7,16 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
-use nix::unistd::Whence;
-
 use crate::RelPath;
 use crate::diff;
+use crate::layer::content::{extent, hash};
+use crate::layer::read::{ACL_ACCESS, ACL_DEFAULT};
 use crate::layer::{AccessError, Digest, FileType, Node, StageAccess};
 
 use super::effect::{Content, Picked};
 use super::lease::{Lease, Patience};
 use super::ledger::{Action, Piece, Source, Step};
-use super::place::{ACL_ACCESS, ACL_DEFAULT, Place, Root, carried, hash, look_fd, words, xattrs};
+use super::place::{Place, Root, carried, look_fd, words, xattrs};
 use super::{CommitError, Refusal, host, verify};
 
 /// From this size on sharing blocks with the upper is tried before copying.
@@ -370,24 +370,6 @@ pub(super) fn copy_sparse(
         host::set_len(to, len)?;
     }
     Ok(Digest(*hasher.finalize().as_bytes()))
-}
-
-/// The next stretch of data from `at` on; an empty one at `len` when there is none.
-fn extent(file: &File, at: u64, len: u64) -> io::Result<(u64, u64)> {
-    let seek = |offset: u64, whence| {
-        nix::unistd::lseek(file, offset.cast_signed(), whence).map(i64::cast_unsigned)
-    };
-    match seek(at, Whence::SeekData) {
-        Ok(data) if data >= len => Ok((len, len)),
-        Ok(data) => Ok((
-            data,
-            seek(data, Whence::SeekHole).map_or(len, |e| e.min(len)),
-        )),
-        Err(nix::Error::ENXIO) => Ok((len, len)),
-        // A file system that knows no holes.
-        Err(nix::Error::EINVAL) => Ok((at, len)),
-        Err(e) => Err(e.into()),
-    }
 }
 
 fn zeros(hasher: &mut blake3::Hasher, mut count: u64) {

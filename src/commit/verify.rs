@@ -6,9 +6,10 @@ use std::io;
 use std::os::fd::AsFd;
 
 use super::ledger::Piece;
-use super::place::{Look, Place, Root, hash, names, xattrs};
+use super::place::{Look, Place, Root, xattrs};
 use crate::RelPath;
 use crate::change::Conflict;
+use crate::layer::content::hash;
 use crate::layer::{FileType, Node};
 
 /// Result of comparing a tree.
@@ -90,7 +91,7 @@ pub(super) fn tree(root: &Root, expect: &Expect<'_>) -> io::Result<Tree> {
             continue;
         }
         let at = piece.path.under(expect.at);
-        for name in names(root.at(&at)?.open_dir()?)? {
+        for name in root.at(&at)?.names()? {
             let child = piece.path.join(&name);
             let path = child.under(expect.path);
             if !known.contains(&child) && !expect.moved.contains(&path) {

@@ -1,21 +1,18 @@
-//! Copies and removes entries between directories by descriptor. Owns how content, holes, mode,
+//! Copies entries between directories by descriptor. Owns how content, holes, mode,
 //! attributes and times are carried over; used on merged views and on uppers that are not mounted,
 //! never on a host's tree.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, UtimensatFlags};
 use nix::sys::time::TimeSpec;
-use nix::unistd::{UnlinkatFlags, Whence};
 
+use super::content::copy_bytes;
 use super::read;
-use super::tree::{dir_beneath, open_beneath};
 use super::{FileType, Node};
-use crate::RelPath;
 
 /// Where a copy goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,39 +89,6 @@ pub(super) fn create(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<File> {
         OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let fd = openat(dir, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
     Ok(File::from(fd))
-}
-
-/// Copies `size` bytes of data from the start, holes as holes; `target` is empty.
-pub(crate) fn copy_bytes(source: &File, target: &File, size: u64) -> io::Result<()> {
-    let end = i64::try_from(size).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    target.set_len(size)?;
-    let mut at = 0;
-    while at < end {
-        let data = match nix::unistd::lseek(source, at, Whence::SeekData) {
-            Ok(data) => data,
-            // Nothing but a hole up to the end.
-            Err(Errno::ENXIO) => break,
-            // A file system that knows no holes: all of it is data.
-            Err(Errno::EINVAL) => at,
-            Err(e) => return Err(e.into()),
-        };
-        let hole = match nix::unistd::lseek(source, data, Whence::SeekHole) {
-            Ok(hole) => hole.min(end),
-            Err(Errno::EINVAL | Errno::ENXIO) => end,
-            Err(e) => return Err(e.into()),
-        };
-        nix::unistd::lseek(source, data, Whence::SeekSet)?;
-        nix::unistd::lseek(target, data, Whence::SeekSet)?;
-        let length = u64::try_from(hole - data).unwrap_or(0);
-        let copied = io::copy(&mut io::Read::take(source, length), &mut &*target)?;
-        if copied < length {
-            // It became shorter while it was copied: what is there now is what counts.
-            target.set_len(u64::try_from(data).unwrap_or(0) + copied)?;
-            break;
-        }
-        at = hole.max(at + 1);
-    }
-    Ok(())
 }
 
 /// Gives `target` the attributes, mode and modification time of `source`.
@@ -228,94 +192,4 @@ fn remove_xattr(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
 /// Marks a directory of an upper that is not mounted as hiding everything of the lower's.
 pub(crate) fn mark_opaque(dir: BorrowedFd<'_>) -> io::Result<()> {
     set_xattr(dir, b"user.overlay.opaque", b"y")
-}
-
-/// Descriptors a removal holds on the way down.
-const OPEN_AT_ONCE: usize = 64;
-
-/// A directory being emptied.
-struct Emptied {
-    path: RelPath,
-    fd: Option<OwnedFd>,
-    names: Vec<Vec<u8>>,
-}
-
-/// Removes the entry `name` of `dir`, subtree included, however deep; nothing there is fine. Links
-/// are removed, not followed; a mount in the way is an error.
-pub(super) fn remove_entry(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    match unlink(dir, name, UnlinkatFlags::NoRemoveDir) {
-        Err(e) if matches!(e.raw_os_error(), Some(libc::EISDIR | libc::EPERM)) => {}
-        other => return other,
-    }
-    let mut stack = vec![emptied(dir, name, RelPath::root())?];
-    while let Some(current) = stack.last_mut() {
-        let Some(child) = current.names.pop() else {
-            let path = current.path.clone();
-            stack.pop();
-            if let (Some(parent), Some(last)) = (stack.last_mut(), path.file_name()) {
-                let fd = descriptor(dir, name, parent)?;
-                unlink(fd, last, UnlinkatFlags::RemoveDir)?;
-            }
-            continue;
-        };
-        let path = current.path.join(&child);
-        let fd = descriptor(dir, name, current)?;
-        match unlink(fd, &child, UnlinkatFlags::NoRemoveDir) {
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EISDIR | libc::EPERM)) => {
-                let next = emptied(fd, &child, path)?;
-                if stack.len() >= OPEN_AT_ONCE {
-                    let oldest = stack.len() - OPEN_AT_ONCE;
-                    stack[oldest].fd = None;
-                }
-                stack.push(next);
-            }
-            other => other?,
-        }
-    }
-    unlink(dir, name, UnlinkatFlags::RemoveDir)
-}
-
-fn unlink(dir: BorrowedFd<'_>, name: &[u8], flag: UnlinkatFlags) -> io::Result<()> {
-    match nix::unistd::unlinkat(dir, name, flag) {
-        Ok(()) | Err(Errno::ENOENT) => Ok(()),
-        Err(e) => Err(e.into()),
-    }
-}
-
-fn emptied(dir: BorrowedFd<'_>, name: &[u8], path: RelPath) -> io::Result<Emptied> {
-    let fd = match open_beneath(dir, name) {
-        Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
-            // A directory its maker locked: ours to unlock, it is about to go.
-            nix::sys::stat::fchmodat(dir, name, Mode::S_IRWXU, FchmodatFlags::NoFollowSymlink)?;
-            open_beneath(dir, name)?
-        }
-        other => other?,
-    };
-    let node = read::stat_fd(fd.as_fd())?;
-    if node.mode & 0o300 != 0o300 {
-        // Without the right to write and search nothing in it can be removed.
-        let _ = nix::sys::stat::fchmod(&fd, Mode::S_IRWXU);
-    }
-    let names = read::list(fd.as_fd())?;
-    Ok(Emptied {
-        path,
-        fd: Some(fd),
-        names,
-    })
-}
-
-fn descriptor<'a>(
-    top: BorrowedFd<'_>,
-    name: &[u8],
-    emptied: &'a mut Emptied,
-) -> io::Result<BorrowedFd<'a>> {
-    if emptied.fd.is_none() {
-        let root = open_beneath(top, name)?;
-        emptied.fd = Some(dir_beneath(root.as_fd(), &emptied.path)?);
-    }
-    emptied
-        .fd
-        .as_ref()
-        .map(AsFd::as_fd)
-        .ok_or_else(|| io::ErrorKind::NotFound.into())
 }

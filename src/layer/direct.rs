@@ -2,10 +2,13 @@
 //! layers that are **not mounted** (it edits uppers), and for tests.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use nix::fcntl::OFlag;
+
+use super::read::open_file;
 use super::restore::restore_unmounted;
-use super::tree::Tree;
+use super::tree::{Tree, resolve};
 use super::walk::walk_upper;
 use super::{AccessError, Layer, StageAccess, UpperEntry};
 use crate::RelPath;
@@ -57,7 +60,7 @@ impl StageAccess for DirectAccess {
     }
 
     fn open(&self, layer: &str, path: &RelPath) -> Result<OwnedFd, AccessError> {
-        open_regular(&self.trees(layer)?.upper, path)
+        open_regular(self.trees(layer)?.upper.root(), path)
     }
 
     fn restore(&self, layer: &str, path: &RelPath) -> Result<(), AccessError> {
@@ -71,10 +74,12 @@ impl StageAccess for DirectAccess {
     }
 }
 
-/// Opens a regular file of an upper for reading: what [`StageAccess::open`] promises.
-pub fn open_regular(upper: &Tree, path: &RelPath) -> Result<OwnedFd, AccessError> {
-    let file = upper
-        .file(path)
-        .map_err(|e| AccessError::io("opening", path, &e))?;
-    Ok(file.into())
+/// Opens a regular file of an upper for reading: what [`StageAccess::open`] promises. The
+/// directories on the way need not be readable.
+pub fn open_regular(upper: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd, AccessError> {
+    let parent = path.parent().unwrap_or_default();
+    resolve(upper, &parent, OFlag::O_PATH)
+        .and_then(|dir| open_file(dir.as_fd(), path.file_name().unwrap_or_default()))
+        .map(OwnedFd::from)
+        .map_err(|e| AccessError::io("opening", path, &e))
 }

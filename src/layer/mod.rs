@@ -3,6 +3,7 @@
 //! without following a link or crossing a mount. Never writes to a lower.
 
 pub mod access;
+pub(crate) mod content;
 mod copy;
 pub mod direct;
 pub mod node;
@@ -13,7 +14,7 @@ pub mod tree;
 pub mod walk;
 
 pub use access::{AccessError, StageAccess, UpperEntry};
-pub(crate) use copy::{copy_bytes, mark_opaque};
+pub(crate) use copy::mark_opaque;
 pub use direct::DirectAccess;
 pub use node::{Digest, FileType, Node, Timestamp};
 pub use tree::Tree;

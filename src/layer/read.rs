@@ -2,7 +2,7 @@
 //! file system, on either side of a layer; never follows a link, never opens a pipe or device,
 //! never changes anything.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -110,7 +110,19 @@ pub fn stat_fd(fd: BorrowedFd<'_>) -> io::Result<Node> {
 }
 
 fn stat_born(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Stat>> {
-    let name = c_name(name)?;
+    let Some(raw) = statx(dir, &c_name(name)?)? else {
+        return Ok(None);
+    };
+    Ok(Some(Stat {
+        node: node_of(&raw),
+        born: (raw.stx_mask & libc::STATX_BTIME != 0).then(|| time(raw.stx_btime)),
+        char_device: u32::from(raw.stx_mode) & libc::S_IFMT == libc::S_IFCHR,
+    }))
+}
+
+/// The system's own words on the entry `name` of `dir` (on what the descriptor stands for when the
+/// name is empty); no link is followed. `None` if there is none.
+pub(crate) fn statx(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<libc::statx>> {
     // SAFETY: `statx` is a plain structure of integers; all zero is a valid value.
     let mut buffer: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is borrowed for the call, the name ends in NUL, the buffer is ours.
@@ -123,55 +135,51 @@ fn stat_born(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Stat>> {
             &raw mut buffer,
         )
     };
-    if result != 0 {
-        let error = io::Error::last_os_error();
-        return match error.raw_os_error() {
-            Some(libc::ENOENT) => Ok(None),
-            _ => Err(error),
-        };
+    if result == 0 {
+        return Ok(Some(buffer));
     }
-    let time = |t: libc::statx_timestamp| Timestamp {
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => Ok(None),
+        _ => Err(error),
+    }
+}
+
+fn time(t: libc::statx_timestamp) -> Timestamp {
+    Timestamp {
         sec: t.tv_sec,
         nsec: t.tv_nsec,
-    };
-    let st_mode = u32::from(buffer.stx_mode);
+    }
+}
+
+/// The node of what [`statx`] told: no target, no attributes, no digest.
+pub(crate) fn node_of(raw: &libc::statx) -> Node {
+    let st_mode = u32::from(raw.stx_mode);
     let file_type = FileType::from_mode(st_mode);
-    let node = Node {
+    let device = |major, minor| nix::sys::stat::makedev(u64::from(major), u64::from(minor));
+    Node {
         file_type,
         mode: st_mode & 0o7777,
-        uid: buffer.stx_uid,
-        gid: buffer.stx_gid,
+        uid: raw.stx_uid,
+        gid: raw.stx_gid,
         // A directory's size says how its file system stores it, nothing about its content.
         size: match file_type {
-            FileType::File | FileType::Symlink => buffer.stx_size,
+            FileType::File | FileType::Symlink => raw.stx_size,
             _ => 0,
         },
-        mtime: time(buffer.stx_mtime),
-        ctime: time(buffer.stx_ctime),
-        dev: nix::sys::stat::makedev(
-            u64::from(buffer.stx_dev_major),
-            u64::from(buffer.stx_dev_minor),
-        ),
-        ino: buffer.stx_ino,
-        nlink: buffer.stx_nlink,
-        rdev: if file_type == FileType::Device {
-            nix::sys::stat::makedev(
-                u64::from(buffer.stx_rdev_major),
-                u64::from(buffer.stx_rdev_minor),
-            )
-        } else {
-            0
+        mtime: time(raw.stx_mtime),
+        ctime: time(raw.stx_ctime),
+        dev: device(raw.stx_dev_major, raw.stx_dev_minor),
+        ino: raw.stx_ino,
+        nlink: raw.stx_nlink,
+        rdev: match file_type {
+            FileType::Device => device(raw.stx_rdev_major, raw.stx_rdev_minor),
+            _ => 0,
         },
         target: None,
         xattrs: std::collections::BTreeMap::new(),
         digest: None,
-    };
-    let born = (buffer.stx_mask & libc::STATX_BTIME != 0).then(|| time(buffer.stx_btime));
-    Ok(Some(Stat {
-        node,
-        born,
-        char_device: st_mode & libc::S_IFMT == libc::S_IFCHR,
-    }))
+    }
 }
 
 /// Opens the regular file `name` of `dir` for reading. Anything else is refused without having

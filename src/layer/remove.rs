@@ -1,21 +1,18 @@
-//! Removes a layer's directory for good. Owns the one recursive removal of the engine: it never
-//! follows a link, never crosses a mount, and opens up directories that the agent closed.
+//! Removes entries with everything below them. Owns the recursive removal of what is ours (uppers,
+//! merged views, session directories): it never follows a link, never crosses a mount, goes however
+//! deep, and opens up directories that the agent closed. Never used on a host's tree.
 
-use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, open, openat};
-use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, fstat, fstatat};
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use nix::sys::stat::{FchmodatFlags, Mode};
+use nix::unistd::UnlinkatFlags;
 
-const DIRECTORY: OFlag = OFlag::O_RDONLY
-    .union(OFlag::O_DIRECTORY)
-    .union(OFlag::O_NOFOLLOW)
-    .union(OFlag::O_CLOEXEC);
+use super::read;
+use super::tree::{dir_beneath, open_beneath};
+use crate::RelPath;
 
 /// Removes `path` and everything below it on the same file system. A path that is not there is
 /// fine; a mount point inside is left alone and reported as an error.
@@ -26,61 +23,100 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
             "not a directory to remove",
         ));
     };
-    let parent = match open(parent, DIRECTORY, Mode::empty()) {
-        Err(Errno::ENOENT) => return Ok(()),
-        other => other?,
-    };
-    let device = fstat(&parent)?.st_dev;
-    let name = std::ffi::CString::new(name.as_encoded_bytes())?;
-    remove_entry(parent.as_fd(), &name, device)
+    match nix::fcntl::open(parent, read::DIR_FLAGS, Mode::empty()) {
+        Err(Errno::ENOENT) => Ok(()),
+        parent => remove_entry(parent?.as_fd(), name.as_encoded_bytes()),
+    }
 }
 
-fn remove_entry(parent: BorrowedFd<'_>, name: &CStr, device: libc::dev_t) -> io::Result<()> {
-    let stat = match fstatat(parent, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
-        Err(Errno::ENOENT) => return Ok(()),
-        other => other?,
-    };
-    if stat.st_mode & libc::S_IFMT != libc::S_IFDIR {
-        unlinkat(parent, name, UnlinkatFlags::NoRemoveDir)?;
-        return Ok(());
-    }
-    if stat.st_dev != device {
-        return Err(io::Error::new(
-            io::ErrorKind::ResourceBusy,
-            "a mount lies in the way",
-        ));
-    }
-    let directory = open_directory(parent, name)?;
-    let mut names = Vec::new();
-    for entry in Dir::from_fd(directory.try_clone()?)? {
-        let entry = entry?;
-        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            names.push(entry.file_name().to_owned());
-        }
-    }
-    for child in names {
-        remove_entry(directory.as_fd(), &child, device)?;
-    }
-    unlinkat(parent, name, UnlinkatFlags::RemoveDir)?;
-    Ok(())
+/// Descriptors a removal holds on the way down.
+const OPEN_AT_ONCE: usize = 64;
+
+/// A directory being emptied.
+struct Emptied {
+    path: RelPath,
+    fd: Option<OwnedFd>,
+    names: Vec<Vec<u8>>,
 }
 
-/// Opens a directory of ours, and gives us the right to empty it where the agent took it away.
-fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
-    let owner = Mode::S_IRWXU;
-    match openat(parent, name, DIRECTORY, Mode::empty()) {
-        Ok(directory) => {
-            if Mode::from_bits_truncate(fstat(&directory)?.st_mode) & owner != owner {
-                nix::sys::stat::fchmod(&directory, owner)?;
+/// Removes the entry `name` of `dir`, subtree included, however deep; nothing there is fine. Links
+/// are removed, not followed; a mount in the way is an error.
+pub(super) fn remove_entry(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    match unlink(dir, name, UnlinkatFlags::NoRemoveDir) {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EISDIR | libc::EPERM)) => {}
+        other => return other,
+    }
+    let mut stack = vec![emptied(dir, name, RelPath::root())?];
+    while let Some(current) = stack.last_mut() {
+        let Some(child) = current.names.pop() else {
+            let path = current.path.clone();
+            stack.pop();
+            if let (Some(parent), Some(last)) = (stack.last_mut(), path.file_name()) {
+                let fd = descriptor(dir, name, parent)?;
+                unlink(fd, last, UnlinkatFlags::RemoveDir)?;
             }
-            Ok(directory)
+            continue;
+        };
+        let path = current.path.join(&child);
+        let fd = descriptor(dir, name, current)?;
+        match unlink(fd, &child, UnlinkatFlags::NoRemoveDir) {
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EISDIR | libc::EPERM)) => {
+                let next = emptied(fd, &child, path)?;
+                if stack.len() >= OPEN_AT_ONCE {
+                    let oldest = stack.len() - OPEN_AT_ONCE;
+                    stack[oldest].fd = None;
+                }
+                stack.push(next);
+            }
+            other => other?,
         }
-        Err(Errno::EACCES) => {
-            fchmodat(parent, name, owner, FchmodatFlags::FollowSymlink)?;
-            Ok(openat(parent, name, DIRECTORY, Mode::empty())?)
-        }
-        Err(errno) => Err(errno.into()),
     }
+    unlink(dir, name, UnlinkatFlags::RemoveDir)
+}
+
+fn unlink(dir: BorrowedFd<'_>, name: &[u8], flag: UnlinkatFlags) -> io::Result<()> {
+    match nix::unistd::unlinkat(dir, name, flag) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn emptied(dir: BorrowedFd<'_>, name: &[u8], path: RelPath) -> io::Result<Emptied> {
+    let fd = match open_beneath(dir, name) {
+        Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
+            // A directory its maker locked: ours to unlock, it is about to go.
+            nix::sys::stat::fchmodat(dir, name, Mode::S_IRWXU, FchmodatFlags::NoFollowSymlink)?;
+            open_beneath(dir, name)?
+        }
+        other => other?,
+    };
+    let node = read::stat_fd(fd.as_fd())?;
+    if node.mode & 0o300 != 0o300 {
+        // Without the right to write and search nothing in it can be removed.
+        let _ = nix::sys::stat::fchmod(&fd, Mode::S_IRWXU);
+    }
+    let names = read::list(fd.as_fd())?;
+    Ok(Emptied {
+        path,
+        fd: Some(fd),
+        names,
+    })
+}
+
+fn descriptor<'a>(
+    top: BorrowedFd<'_>,
+    name: &[u8],
+    emptied: &'a mut Emptied,
+) -> io::Result<BorrowedFd<'a>> {
+    if emptied.fd.is_none() {
+        let root = open_beneath(top, name)?;
+        emptied.fd = Some(dir_beneath(root.as_fd(), &emptied.path)?);
+    }
+    emptied
+        .fd
+        .as_ref()
+        .map(AsFd::as_fd)
+        .ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 #[cfg(test)]

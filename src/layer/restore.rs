@@ -9,8 +9,10 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
+use super::content::copy_bytes;
 use super::copy::{self, Into};
 use super::read::{self, Side};
+use super::remove::remove_entry;
 use super::tree::{dir_beneath, is_absent, open_beneath};
 use super::{AccessError, FileType, Node};
 use crate::RelPath;
@@ -79,7 +81,7 @@ fn equal_entries(
         None => None,
     };
     let (Some(lower), Some(wanted)) = (lower, wanted) else {
-        return copy::remove_entry(merged, name);
+        return remove_entry(merged, name);
     };
     let Some(found) = read::read_node(merged, name)? else {
         return copy::copy_entry(lower, merged, name, Into::Merged, depth);
@@ -103,7 +105,7 @@ fn equal_entries(
         }
         (FileType::Device, FileType::Device) if wanted.rdev == found.rdev => Ok(()),
         _ => {
-            copy::remove_entry(merged, name)?;
+            remove_entry(merged, name)?;
             copy::copy_entry(lower, merged, name, Into::Merged, depth)
         }
     }
@@ -156,13 +158,13 @@ fn equal_files(
     };
     if !same {
         target.set_len(0)?;
-        copy::copy_bytes(&source, &target, wanted.size)?;
+        copy_bytes(&source, &target, wanted.size)?;
     }
     copy::carry(source.as_fd(), target.as_fd(), wanted, Into::Merged)
 }
 
 fn replace_file(lower: BorrowedFd<'_>, merged: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    copy::remove_entry(merged, name)?;
+    remove_entry(merged, name)?;
     copy::copy_entry(lower, merged, name, Into::Merged, 0)
 }
 
@@ -210,7 +212,7 @@ pub fn restore_unmounted(
 fn unmounted(lower: BorrowedFd<'_>, upper: BorrowedFd<'_>, path: &RelPath) -> io::Result<()> {
     let Some(name) = path.file_name() else {
         for name in read::list(upper)? {
-            copy::remove_entry(upper, &name)?;
+            remove_entry(upper, &name)?;
         }
         let wanted = read::read_node(lower, b"")?.ok_or(io::ErrorKind::NotFound)?;
         return copy::carry(lower, upper, &wanted, Into::Upper);
@@ -237,7 +239,7 @@ fn unmounted(lower: BorrowedFd<'_>, upper: BorrowedFd<'_>, path: &RelPath) -> io
             if low.is_none() {
                 return Ok(());
             }
-            copy::remove_entry(at.as_fd(), component)?;
+            remove_entry(at.as_fd(), component)?;
             at = make_parent(lower, &so_far, at.as_fd(), component)?;
             copy::mark_opaque(at.as_fd())?;
             hides = true;
@@ -253,7 +255,7 @@ fn unmounted(lower: BorrowedFd<'_>, upper: BorrowedFd<'_>, path: &RelPath) -> io
         marked = seen.marks.xattr_whiteouts;
         at = open_beneath(at.as_fd(), component)?;
     }
-    copy::remove_entry(at.as_fd(), name)?;
+    remove_entry(at.as_fd(), name)?;
     match low {
         Some(low) if hides => copy::copy_entry(low.as_fd(), at.as_fd(), name, Into::Upper, 0),
         _ => Ok(()),

@@ -65,23 +65,28 @@ impl Tree {
     }
 }
 
-/// Opens the directory at `path` beneath `root`: no link is followed, no mount is crossed.
+/// Opens the directory at `path` beneath `root` for listing: no link is followed, no mount is
+/// crossed.
 pub fn dir_beneath(root: BorrowedFd<'_>, path: &RelPath) -> io::Result<OwnedFd> {
+    resolve(root, path, OFlag::O_RDONLY)
+}
+
+/// As [`dir_beneath`], opened as `access` says: `O_PATH` needs no right to read the directory.
+pub(crate) fn resolve(root: BorrowedFd<'_>, path: &RelPath, access: OFlag) -> io::Result<OwnedFd> {
     let mut at = None::<OwnedFd>;
     let mut rest = path.as_bytes();
     loop {
         let (head, tail) = split(rest);
         let from = at.as_ref().map_or(root, AsFd::as_fd);
-        at = Some(open_beneath(
-            from,
-            if head.is_empty() { b"." } else { head },
-        )?);
-        if tail.is_empty() {
-            break;
+        let head = if head.is_empty() { b"." } else { head };
+        let last = tail.is_empty();
+        let next = step(from, head, if last { access } else { OFlag::O_PATH })?;
+        if last {
+            return Ok(next);
         }
+        at = Some(next);
         rest = tail;
     }
-    at.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// Cuts a path at a slash so that the first part fits a system call.
@@ -98,8 +103,12 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 /// One step of [`dir_beneath`]; `path` must fit a system call.
 pub(super) fn open_beneath(from: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+    step(from, path, OFlag::O_RDONLY)
+}
+
+fn step(from: BorrowedFd<'_>, path: &[u8], access: OFlag) -> io::Result<OwnedFd> {
     let how = OpenHow::new()
-        .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+        .flags(access | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
         .resolve(
             ResolveFlag::RESOLVE_BENEATH
                 | ResolveFlag::RESOLVE_NO_SYMLINKS

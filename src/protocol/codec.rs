@@ -9,6 +9,9 @@ use serde::de::DeserializeOwned;
 /// Largest frame accepted, 1 GiB: a snapshot of a million changes fits.
 pub const MAX_FRAME: u32 = 1 << 30;
 
+/// Memory reserved on a peer's word.
+const AT_ONCE: u32 = 1 << 18;
+
 /// Writes one message and flushes.
 pub fn write<T: Serialize>(out: &mut impl Write, message: &T) -> io::Result<()> {
     let mut frame = vec![0; 4];
@@ -25,9 +28,9 @@ pub fn write<T: Serialize>(out: &mut impl Write, message: &T) -> io::Result<()> 
 /// Reads one message; `None` at a clean end between frames.
 pub fn read<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<Option<T>> {
     let mut length = [0; 4];
-    match input.read(&mut length[..1])? {
+    match input.read(&mut length)? {
         0 => return Ok(None),
-        _ => input.read_exact(&mut length[1..])?,
+        got => input.read_exact(&mut length[got..])?,
     }
     let length = u32::from_le_bytes(length);
     if length > MAX_FRAME {
@@ -36,8 +39,8 @@ pub fn read<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<Option<T>>
             "the frame is too large",
         ));
     }
-    // Read in steps: a length that lies does not reserve memory that never arrives.
-    let mut frame = Vec::new();
+    // Beyond this much in steps: a length that lies does not reserve memory that never arrives.
+    let mut frame = Vec::with_capacity(length.min(AT_ONCE) as usize);
     let got = input.take(u64::from(length)).read_to_end(&mut frame)?;
     if got < length as usize {
         return Err(io::ErrorKind::UnexpectedEof.into());

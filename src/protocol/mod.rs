@@ -41,7 +41,7 @@ pub struct Hello {
     pub output: bool,
     /// Size of the agent's pane; the terminal follows it when this client drives.
     pub size: Option<TerminalSize>,
-    /// Hold the session: the client's hang-up ends the command (headless without `--detach`).
+    /// The command is this client's: its hang-up ends it, unless it said [`Request::Detach`] first.
     pub owns_command: bool,
 }
 
@@ -112,6 +112,8 @@ pub enum Request {
         ignored: bool,
         /// Plan and check only.
         dry_run: bool,
+        /// For how many commits, this one included, undo is kept; `None` is the session's setting.
+        keep_undo: Option<u32>,
     },
     /// Undo the last commit (or the last undo).
     Undo,
@@ -123,6 +125,9 @@ pub enum Request {
     Discard,
     /// End the server if no command runs (before another takes the session over).
     Retire,
+    /// The client is about to leave on purpose: its end is no hang-up, the command goes on. No
+    /// reply.
+    Detach,
 }
 
 /// Both sides of a change. Absent sides are `None`; a link's bytes are its target.

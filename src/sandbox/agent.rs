@@ -184,10 +184,22 @@ fn attach(streams: Streams) -> Result<(), Errno> {
 
 /// Ignored signals stay ignored across exec, and so does the mask.
 fn reset_signals() -> Result<(), Errno> {
+    // The kernel's structure, all zero: the default action, no flags, an empty mask.
+    let default = [0_u64; 4];
     for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: the default action runs no code of ours. Refused for SIGKILL, SIGSTOP and the
-        // two numbers the C library keeps to itself, which are never ignored.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        // SAFETY: the default action runs no code of ours, and the structure (at most as large as
+        // this one on any architecture) is read only. By the system call, since the C library
+        // refuses the two numbers that it keeps to itself and whoever it spawned ignores. Refused
+        // for SIGKILL and SIGSTOP, which nobody can ignore.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                std::ptr::null::<libc::c_void>(),
+                size_of::<u64>(),
+            )
+        };
     }
     nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
 }

@@ -9,11 +9,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
-use nix::sys::stat::{SFlag, fstat};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
@@ -25,6 +24,7 @@ use super::view::{self, MountedLayer, View};
 use super::wire::{Answer, Prepared, Question, send_fds};
 use super::{Boundary, Mode, SandboxSpec, Stdio, init, namespace, network, overlay};
 use crate::RelPath;
+use crate::layer::direct::open_regular;
 use crate::layer::{AccessError, Layer, restore, walk};
 use crate::protocol::codec;
 use crate::pty::Pty;
@@ -319,9 +319,7 @@ fn answer(
     Ok(match question {
         Question::Walk(layer) => Answer::Entries(walk::walk_upper(named(&layer)?.upper.as_fd())?),
         Question::Open(layer, path) => {
-            let fd = open_regular(&named(&layer)?.upper, &path)
-                .map_err(|errno| refused("reading", &path, errno))?;
-            *opened = Some(fd);
+            *opened = Some(open_regular(named(&layer)?.upper.as_fd(), &path)?);
             Answer::Opened
         }
         Question::Restore(layer, path) => {
@@ -350,38 +348,5 @@ fn refused(doing: &str, path: &RelPath, errno: Errno) -> AccessError {
         path: path.as_path().to_owned(),
         message: errno.desc().to_owned(),
         errno: errno as i32,
-    }
-}
-
-/// Opens a regular file below `root` for reading. The path may be longer than one system call
-/// takes, so it is walked in pieces.
-fn open_regular(root: &OwnedFd, path: &RelPath) -> Result<OwnedFd, Errno> {
-    /// Well below `PATH_MAX`.
-    const PIECE: usize = 3000;
-    let resolve = ResolveFlag::RESOLVE_BENEATH
-        | ResolveFlag::RESOLVE_NO_SYMLINKS
-        | ResolveFlag::RESOLVE_NO_MAGICLINKS
-        | ResolveFlag::RESOLVE_NO_XDEV;
-    let mut dir: Option<OwnedFd> = None;
-    let mut rest = path.as_bytes();
-    while rest.len() > PIECE {
-        let cut = rest[..PIECE].iter().rposition(|byte| *byte == b'/');
-        let cut = cut.ok_or(Errno::ENAMETOOLONG)?;
-        let how = OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
-            .resolve(resolve);
-        dir = Some(openat2(dir.as_ref().unwrap_or(root), &rest[..cut], how)?);
-        rest = &rest[cut + 1..];
-    }
-    let how = OpenHow::new()
-        // Not blocked by a fifo that somebody puts there meanwhile.
-        .flags(OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC)
-        .resolve(resolve);
-    let fd = openat2(dir.as_ref().unwrap_or(root), rest, how)?;
-    let kind = SFlag::from_bits_truncate(fstat(&fd)?.st_mode) & SFlag::S_IFMT;
-    if kind == SFlag::S_IFREG {
-        Ok(fd)
-    } else {
-        Err(Errno::EINVAL)
     }
 }

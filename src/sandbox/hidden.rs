@@ -162,7 +162,7 @@ pub fn sockets(environment: &Environment) -> Vec<PathBuf> {
     let mut named: Vec<Vec<u8>> = Vec::new();
     named.extend(value("SSH_AUTH_SOCK"));
     // PATH:PID:VERSION
-    named.extend(value("GPG_AGENT_INFO").map(|v| until(&v, b":")));
+    named.extend(value("GPG_AGENT_INFO").map(|v| until(&v, b':')));
     for name in ["DOCKER_HOST", "CONTAINER_HOST", "PULSE_SERVER"] {
         let text = value(name).unwrap_or_default();
         let path = text.strip_prefix(b"unix:".as_slice()).unwrap_or_default();
@@ -176,7 +176,7 @@ pub fn sockets(environment: &Environment) -> Vec<PathBuf> {
         named.extend(
             address
                 .strip_prefix(b"unix:path=".as_slice())
-                .map(|v| until(v, b",")),
+                .map(|v| until(v, b',')),
         );
     }
     if let (Some(directory), Some(display)) = (&runtime, value("WAYLAND_DISPLAY")) {
@@ -190,8 +190,8 @@ pub fn sockets(environment: &Environment) -> Vec<PathBuf> {
         .collect()
 }
 
-fn until(text: &[u8], end: &[u8; 1]) -> Vec<u8> {
-    text.split(|b| b == &end[0])
+fn until(text: &[u8], end: u8) -> Vec<u8> {
+    text.split(|b| *b == end)
         .next()
         .unwrap_or_default()
         .to_vec()

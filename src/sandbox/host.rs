@@ -10,14 +10,14 @@ use super::agent::{Confinement, Program, Streams};
 use super::failure::{Doing, Failure, shown};
 use super::helper::pidfd_open;
 use super::spec::Network;
-use super::start::{AgentIo, Lines, Running, Started};
+use super::start::{AgentIo, Lines, Started};
 use super::supervisor::{Reach, Supervisor};
 use super::wire::Hardening;
 use super::{Boundary, Mode, SandboxSpec, Stdio, namespace};
 use crate::pty::Pty;
 
 /// Starts the command as a child of a supervisor of its own.
-pub(super) fn start(spec: &SandboxSpec) -> Result<Running, Failure> {
+pub(super) fn start(spec: &SandboxSpec) -> Result<Started, Failure> {
     let program = Program::new(&spec.command, &spec.env)?;
     let lines = Lines::new(spec.stdio)?;
     let (master, streams) = match (spec.stdio, lines.inherited_pipes) {
@@ -60,7 +60,7 @@ pub(super) fn start(spec: &SandboxSpec) -> Result<Running, Failure> {
         (None, Some(master)) => AgentIo::Pty(master),
         (None, None) => return Err(Failure::new("connecting a terminal", "there is none")),
     };
-    let started = Started {
+    Ok(Started {
         boundary: Boundary {
             mode: Mode::Host.name().into(),
             network: "host".into(),
@@ -77,8 +77,7 @@ pub(super) fn start(spec: &SandboxSpec) -> Result<Running, Failure> {
         orders: lines.orders,
         supervisor: pidfd_open(child).doing("watching the supervisor")?,
         child: Some(child),
-    };
-    started.running(None)
+    })
 }
 
 /// The supervisor's life. It is not killed along with the server: it sees the server's end as the

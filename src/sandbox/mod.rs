@@ -25,8 +25,11 @@ mod view;
 mod wire;
 
 pub use boundary::Boundary;
+pub use overlay::make_upper;
 pub use spec::{MountAccess, MountSpec, SandboxSpec, Stdio};
-pub use start::{AgentIo, Control, ExitWaiter, Running, SandboxError, open_unmounted, start};
+pub use start::{
+    AgentIo, Control, ExitWaiter, Running, SandboxError, Starting, begin, open_unmounted, start,
+};
 
 use serde::{Deserialize, Serialize};
 

@@ -74,7 +74,7 @@ pub(super) fn mount(layer: &Layer) -> Result<Overlay, Failure> {
 
 /// The upper's root is what the agent sees as the layer's root: a new one takes over the lower
 /// root's mode, times and attributes (default ACLs among them), as far as the owner may set them.
-fn make_upper(upper: &Path, lower: &Path) -> io::Result<()> {
+pub fn make_upper(upper: &Path, lower: &Path) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o700).create(upper)?;
     if std::fs::read_dir(upper)?.next().is_some() {
@@ -91,12 +91,13 @@ fn make_upper(upper: &Path, lower: &Path) -> io::Result<()> {
             let _ = xattr::set(upper, &name, &value);
         }
     }
-    let mode = wanted.mode() & 0o7777;
-    std::fs::set_permissions(upper, std::fs::Permissions::from_mode(mode))?;
     let times = std::fs::FileTimes::new()
         .set_accessed(wanted.accessed()?)
         .set_modified(wanted.modified()?);
-    std::fs::File::open(upper)?.set_times(times)
+    std::fs::File::open(upper)?.set_times(times)?;
+    // Last: it may take away the right to open it.
+    let mode = wanted.mode() & 0o7777;
+    std::fs::set_permissions(upper, std::fs::Permissions::from_mode(mode))
 }
 
 /// Makes a new directory in `parent` and removes those of earlier mounts, which hold nothing but

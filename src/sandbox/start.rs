@@ -174,18 +174,61 @@ impl Lines {
     }
 }
 
-/// Starts the command. **Must be called while the process has one thread** (it forks children that
-/// go on without exec), and on a thread that lives as long as the process (the children end with
-/// it).
-pub fn start(spec: &SandboxSpec) -> Result<Running, SandboxError> {
-    let running = match spec.mode {
-        Mode::Staged => staged(spec),
-        Mode::Host => host::start(spec),
-    };
-    Ok(running?)
+/// A sandbox in the making. Its processes are on their way; whoever holds it has time for something
+/// else until [`Starting::running`]. Dropping it ends them.
+pub struct Starting(Stage);
+
+/// How far it has come.
+enum Stage {
+    /// The helper makes the view.
+    View {
+        socket: UnixStream,
+        helper: Pid,
+        reports: File,
+        orders: OwnedFd,
+        pipes: Option<AgentIo>,
+    },
+    /// The supervisor executes the command.
+    Command(Box<Started>),
 }
 
-fn staged(spec: &SandboxSpec) -> Result<Running, Failure> {
+/// Starts the command: [`begin`] and [`Starting::running`] in one.
+pub fn start(spec: &SandboxSpec) -> Result<Running, SandboxError> {
+    begin(spec)?.running()
+}
+
+/// Begins to make a sandbox and to start the command in it. **Must be called while the process has
+/// one thread** (it forks children that go on without exec), and on a thread that lives as long as
+/// the process (the children end with it).
+pub fn begin(spec: &SandboxSpec) -> Result<Starting, SandboxError> {
+    let stage = match spec.mode {
+        Mode::Staged => staged(spec)?,
+        Mode::Host => Stage::Command(Box::new(host::start(spec)?)),
+    };
+    Ok(Starting(stage))
+}
+
+impl Starting {
+    /// Waits until the command was executed, or could not be.
+    pub fn running(self) -> Result<Running, SandboxError> {
+        let (started, access) = match self.0 {
+            Stage::Command(started) => (*started, None),
+            Stage::View {
+                socket,
+                helper,
+                reports,
+                orders,
+                pipes,
+            } => {
+                let (started, access) = viewed(socket, helper, reports, orders, pipes)?;
+                (started, Some(access))
+            }
+        };
+        Ok(started.running(access)?)
+    }
+}
+
+fn staged(spec: &SandboxSpec) -> Result<Stage, Failure> {
     let lines = Lines::new(spec.stdio)?;
     let inherited = |server| Inherited {
         server,
@@ -196,6 +239,23 @@ fn staged(spec: &SandboxSpec) -> Result<Running, Failure> {
     let (socket, helper) = fork_helper(|socket, server| {
         helper::run(spec, inherited(socket), server);
     })?;
+    Ok(Stage::View {
+        socket,
+        helper,
+        reports: lines.reports,
+        orders: lines.orders,
+        pipes: lines.pipes,
+    })
+}
+
+/// Waits until the view stands.
+fn viewed(
+    socket: UnixStream,
+    helper: Pid,
+    reports: File,
+    orders: OwnedFd,
+    pipes: Option<AgentIo>,
+) -> Result<(Started, Arc<dyn StageAccess>), Failure> {
     let (boundary, mut fds) = match hear(&socket, helper) {
         Ok((boundary, fds)) => (boundary, fds.into_iter()),
         Err(failure) => {
@@ -206,19 +266,19 @@ fn staged(spec: &SandboxSpec) -> Result<Running, Failure> {
     let access = HelperAccess::new(socket, helper);
     let lost = || Failure::new("starting the command", "the helper process was lost");
     let supervisor = fds.next().ok_or_else(lost)?;
-    let io = match lines.pipes {
+    let io = match pipes {
         Some(pipes) => pipes,
         None => AgentIo::Pty(fds.next().ok_or_else(lost)?),
     };
     let started = Started {
         boundary,
         io,
-        reports: lines.reports,
-        orders: lines.orders,
+        reports,
+        orders,
         supervisor,
         child: None,
     };
-    started.running(Some(Arc::new(access)))
+    Ok((started, Arc::new(access)))
 }
 
 /// A supervisor that was forked and has not reported yet.

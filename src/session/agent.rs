@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Sender, unbounded};
 
+use super::backlog::Backlog;
 use super::event::Event;
 use super::outbox::Gate;
 use crate::emulator::Emulator;
@@ -38,6 +39,7 @@ pub struct Agent {
     /// Its end is the end of every process it started.
     contained: bool,
     gate: Arc<Gate>,
+    backlog: Arc<Backlog>,
     events: Sender<Event>,
 }
 
@@ -56,6 +58,7 @@ impl Agent {
         scrollback: usize,
         record: Option<OutputRecord>,
         gate: Arc<Gate>,
+        backlog: Arc<Backlog>,
         events: Sender<Event>,
     ) -> std::io::Result<Self> {
         let (stdin, unheard, terminal) = match io {
@@ -84,7 +87,7 @@ impl Agent {
             })?;
         Ok(Self {
             control,
-            input: Some(writer(stdin)?),
+            input: Some(writer(stdin, Arc::clone(&backlog))?),
             terminal,
             size,
             record,
@@ -93,6 +96,7 @@ impl Agent {
             exited: false,
             contained,
             gate,
+            backlog,
             events,
         })
     }
@@ -106,7 +110,8 @@ impl Agent {
                 .spawn(move || read_stream(stream, file, &gate, &events));
             if let Err(error) = started {
                 tracing::error!(%error, "starting the thread that reads the agent's output");
-                let _ = self.events.send(Event::OutputEnded);
+                // Not by an event: the session thread must not wait for its own mailbox.
+                self.stream_ended();
             }
         }
     }
@@ -114,6 +119,8 @@ impl Agent {
     /// Bytes for its terminal or standard input.
     pub fn write(&self, bytes: Vec<u8>) {
         if let Some(input) = &self.input {
+            self.backlog.add(bytes.len());
+            // Fails when the command has closed its input: then nothing is counted any more.
             let _ = input.send(bytes);
         }
     }
@@ -210,6 +217,7 @@ impl Agent {
 
     /// Closes the record.
     pub fn finish(mut self) {
+        self.backlog.close();
         if let Some(record) = &mut self.record
             && let Err(error) = record.finish()
         {
@@ -218,8 +226,9 @@ impl Agent {
     }
 }
 
-/// A thread that writes to the command, so that one which does not read holds up nobody.
-fn writer(stdin: OwnedFd) -> std::io::Result<Sender<Vec<u8>>> {
+/// A thread that writes to the command, so that one which does not read holds up nobody but (by
+/// way of the backlog) the client that sends too much.
+fn writer(stdin: OwnedFd, backlog: Arc<Backlog>) -> std::io::Result<Sender<Vec<u8>>> {
     let (out, input) = unbounded::<Vec<u8>>();
     thread::Builder::new()
         .name("agent-input".into())
@@ -227,8 +236,10 @@ fn writer(stdin: OwnedFd) -> std::io::Result<Sender<Vec<u8>>> {
             let mut stdin = File::from(stdin);
             for bytes in input {
                 if stdin.write_all(&bytes).is_err() {
+                    backlog.close();
                     break;
                 }
+                backlog.taken(bytes.len());
             }
         })?;
     Ok(out)

@@ -2,9 +2,9 @@
 //! agreed state, the journal, the records and the clients; runs on one thread and never blocks on
 //! anything but its mailbox.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
@@ -18,7 +18,7 @@ use super::worker::{Job, JobDone, ReplyTo, Scanned, Then};
 use crate::LayerPath;
 use crate::change::{Change, ChangeError};
 use crate::layer::{AccessError, Timestamp};
-use crate::protocol::{Failure, Hello, Reply, Role, ServerMessage, Stream, Welcome};
+use crate::protocol::{Failure, Hello, Reply, Request, Role, ServerMessage, Stream, Welcome};
 use crate::sandbox::ExitStatus;
 use crate::sandbox::spec::TerminalSize;
 use crate::watch::{Hint, Watch};
@@ -34,7 +34,7 @@ pub(super) struct Connected {
     pub(super) role: Role,
     pub(super) user: String,
     wants_output: bool,
-    owns_command: bool,
+    pub(super) owns_command: bool,
 }
 
 /// One session in a server. See the module.
@@ -46,9 +46,17 @@ pub struct Session {
     pub(super) jobs: Option<Sender<Job>>,
     pub(super) agent: Option<Agent>,
     pub(super) watch: Option<Watch>,
-    /// A scan is queued or running; another hint only marks it stale.
-    scanning: bool,
+    /// Jobs queued or running.
+    pending: usize,
+    /// Scans among them; another hint only marks them stale.
+    scanning: usize,
     stale: bool,
+    /// The host is being written: what would write it too, or take from under it, waits in
+    /// `deferred`.
+    pub(super) writing: bool,
+    pub(super) deferred: VecDeque<(ClientId, u64, Request)>,
+    /// The command is its starter's, and that has not come yet.
+    awaits_owner: bool,
     exit: Option<ExitStatus>,
     ending: bool,
 }
@@ -71,21 +79,64 @@ impl Session {
             jobs,
             agent,
             watch,
-            scanning: false,
+            pending: 0,
+            scanning: 0,
             stale: false,
+            writing: false,
+            deferred: VecDeque::new(),
+            awaits_owner: false,
             exit: None,
             ending: false,
         }
     }
 
-    /// Whether the server may end: nobody is there and no command runs.
-    pub fn is_idle(&self) -> bool {
-        self.clients.is_empty() && self.agent.is_none() && !self.scanning
+    /// The command is its starter's: [`Session::hear`] ends it if that has not come by then.
+    pub fn await_owner(&mut self) {
+        self.awaits_owner = self.agent.is_some();
     }
 
-    /// Whether the server was told to end.
+    /// Whether the server may end: nobody is there, no command runs and nothing is being done.
+    pub fn is_idle(&self) -> bool {
+        self.clients.is_empty() && self.agent.is_none() && self.pending == 0
+    }
+
+    /// Whether the server was told to end, and nothing is left unfinished.
     pub fn is_ending(&self) -> bool {
-        self.ending && self.agent.is_none()
+        self.ending && self.agent.is_none() && self.pending == 0
+    }
+
+    /// A command whose starter never came: if it was to end with that, it ends. Else it is heard
+    /// all the same, or it would block on its output.
+    pub fn hear(&mut self) {
+        if self.awaits_owner {
+            self.stop_agent();
+        }
+        self.listen();
+    }
+
+    /// Lets the last messages out before the process ends. A client that does not read is waited
+    /// for until `deadline`.
+    pub fn farewell(&mut self, deadline: Instant) {
+        self.record();
+        for client in self.clients.values() {
+            client.outbox.close();
+        }
+        for client in self.clients.values() {
+            client.outbox.wait_drained(deadline);
+        }
+    }
+
+    fn listen(&mut self) {
+        if let Some(agent) = &mut self.agent {
+            agent.listen();
+        }
+        self.conclude_when_quiet();
+    }
+
+    fn stop_agent(&self) {
+        if let Some(agent) = &self.agent {
+            agent.stop(GRACE);
+        }
     }
 
     /// Carries one event out.
@@ -122,6 +173,7 @@ impl Session {
             }
             Event::Hinted(hint) => self.hinted(hint),
             Event::Done(done) => self.done(*done),
+            Event::WorkerLost => self.worker_lost(),
             Event::Terminated => self.terminated(),
         }
         if let Err(error) = self.journal.flush() {
@@ -176,18 +228,21 @@ impl Session {
     }
 
     pub(super) fn push_job(&mut self, job: Job) {
-        if let Some(jobs) = &self.jobs {
-            let _ = jobs.send(job);
+        if let Some(jobs) = &self.jobs
+            && jobs.send(job).is_ok()
+        {
+            self.pending += 1;
         }
     }
 
     pub(super) fn scan(&mut self, then: Then) {
-        self.scanning = true;
         self.stale = false;
         if self.jobs.is_some() {
+            self.scanning += 1;
             self.push_job(Job::Scan(then));
         } else {
-            self.done(JobDone::Scanned(Ok(Vec::new()), then));
+            // Nothing is staged: there is nothing to look at, and nothing to wait for.
+            self.proceed(then, None);
         }
     }
 
@@ -213,6 +268,7 @@ impl Session {
             wants_output: hello.output,
             owns_command: hello.owns_command,
         };
+        self.awaits_owner &= !hello.owns_command;
         self.clients.insert(client, connected);
         self.agree(Update::Joined(super::state::Person {
             client,
@@ -220,9 +276,7 @@ impl Session {
             role: hello.role,
         }));
         // Nobody's bytes are lost: the agent is heard from the first listener on.
-        if let Some(agent) = &mut self.agent {
-            agent.listen();
-        }
+        self.listen();
     }
 
     fn left(&mut self, client: ClientId) {
@@ -231,10 +285,8 @@ impl Session {
         };
         gone.outbox.abandon();
         self.agree(Update::Left(client));
-        if gone.owns_command
-            && let Some(agent) = &self.agent
-        {
-            agent.stop(GRACE);
+        if gone.owns_command {
+            self.stop_agent();
         }
     }
 
@@ -292,11 +344,14 @@ impl Session {
             at: Timestamp::now(),
         });
         self.record();
-        self.push_job(Job::Sync);
+        // Where nothing is staged there is nothing to lose.
+        if !self.state.changes.is_empty() {
+            self.push_job(Job::Sync);
+        }
     }
 
     fn hinted(&mut self, _hint: Hint) {
-        if self.scanning {
+        if self.scanning > 0 {
             self.stale = true;
         } else {
             self.scan(Then::Rest);
@@ -304,12 +359,13 @@ impl Session {
     }
 
     fn done(&mut self, done: JobDone) {
+        self.pending = self.pending.saturating_sub(1);
         match done {
             JobDone::Scanned(scanned, then) => {
-                self.scanning = false;
+                self.scanning = self.scanning.saturating_sub(1);
                 let failed = self.take_changes(scanned);
                 self.proceed(then, failed);
-                if self.stale && !self.scanning {
+                if self.stale && self.scanning == 0 {
                     self.scan(Then::Rest);
                 }
             }
@@ -341,7 +397,13 @@ impl Session {
                 self.take_changes(scanned);
                 self.record();
                 self.reply(reply_to, Ok(Reply::Outcome(outcome)));
+                self.written();
             }
+            JobDone::NotTried(reply_to, failure) => {
+                self.reply(reply_to, Err(failure));
+                self.written();
+            }
+            JobDone::Synced => {}
             JobDone::Replied(reply_to, result) => self.reply(reply_to, result),
             JobDone::Discarded(reply_to) => {
                 self.watch = None;
@@ -401,8 +463,31 @@ impl Session {
 
     fn terminated(&mut self) {
         self.ending = true;
-        if let Some(agent) = &self.agent {
-            agent.stop(GRACE);
+        self.stop_agent();
+        // Its end is known only once its output was read.
+        self.listen();
+    }
+
+    /// Nothing can be read or written any more: the session ends here. What was being committed is
+    /// settled by the next server.
+    fn worker_lost(&mut self) {
+        self.notice(
+            "The session server has failed while it worked on the files; open the session again."
+                .into(),
+        );
+        self.jobs = None;
+        self.pending = 0;
+        self.scanning = 0;
+        self.terminated();
+    }
+
+    /// The host is no longer being written: what waited for that goes on, in order.
+    fn written(&mut self) {
+        self.writing = false;
+        while !self.writing
+            && let Some((client, id, request)) = self.deferred.pop_front()
+        {
+            self.requested(client, id, request);
         }
     }
 

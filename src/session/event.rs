@@ -48,6 +48,8 @@ pub enum Event {
     Hinted(Hint),
     /// The worker has finished a job.
     Done(Box<JobDone>),
+    /// The worker has failed and finishes no job any more.
+    WorkerLost,
     /// A signal asks the server to end.
     Terminated,
 }

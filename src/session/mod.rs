@@ -2,12 +2,14 @@
 //! they left. Owns the session thread, its records and its directory.
 
 mod agent;
+mod backlog;
 pub mod client;
 mod core;
 mod create;
 mod event;
 mod journal;
 mod outbox;
+mod records;
 mod reduce;
 mod requests;
 mod serve;
@@ -15,4 +17,6 @@ pub mod server;
 mod socket;
 pub mod state;
 pub mod store;
+#[cfg(test)]
+mod tests;
 mod worker;

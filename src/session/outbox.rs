@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::protocol::{ServerMessage, codec};
 
@@ -52,6 +53,8 @@ struct Queue {
     holding: bool,
     skipping: bool,
     closed: bool,
+    /// Nothing will be written any more.
+    drained: bool,
 }
 
 /// See the module.
@@ -60,6 +63,7 @@ pub struct Outbox {
     gate: Arc<Gate>,
     queue: Mutex<Queue>,
     filled: Condvar,
+    emptied: Condvar,
 }
 
 impl Outbox {
@@ -70,6 +74,7 @@ impl Outbox {
             gate,
             queue: Mutex::default(),
             filled: Condvar::new(),
+            emptied: Condvar::new(),
         }
     }
 
@@ -107,9 +112,29 @@ impl Outbox {
         self.filled.notify_one();
     }
 
+    /// Waits until everything was written or cannot be, at most until `deadline`.
+    pub fn wait_drained(&self, deadline: Instant) -> bool {
+        let mut queue = lock(&self.queue);
+        while !queue.drained {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let woken = self.emptied.wait_timeout(queue, left);
+            queue = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
     /// Writes messages until the queue is closed and empty, or the connection breaks. Calls
     /// `caught_up` when a skipped client has drained; its snapshot is then expected.
-    pub fn drain(&self, out: &mut impl Write, mut caught_up: impl FnMut()) {
+    pub fn drain(&self, out: &mut impl Write, caught_up: impl FnMut()) {
+        self.write(out, caught_up);
+        lock(&self.queue).drained = true;
+        self.emptied.notify_all();
+    }
+
+    fn write(&self, out: &mut impl Write, mut caught_up: impl FnMut()) {
         loop {
             let message = {
                 let mut queue = lock(&self.queue);
@@ -124,7 +149,11 @@ impl Outbox {
                     }
                     if queue.skipping {
                         queue.skipping = false;
+                        // Without the lock: who is told may wait for a thread that pushes.
+                        drop(queue);
                         caught_up();
+                        queue = lock(&self.queue);
+                        continue;
                     }
                     if queue.closed {
                         return;

@@ -25,6 +25,14 @@ impl Session {
             self.reply(Some((client, id)), Err(failure));
             return;
         }
+        let writes = matches!(
+            request,
+            Request::Commit { .. } | Request::Undo | Request::Revert(_) | Request::Discard
+        );
+        if writes && self.writing {
+            self.deferred.push_back((client, id, request));
+            return;
+        }
         match request {
             Request::Rescan => self.scan(Then::Answer(Some((client, id)))),
             // Without the digest of what was shown, what is there at this moment is meant.
@@ -40,7 +48,7 @@ impl Session {
             return Err(Failure::NotRunning);
         };
         let needed = match request {
-            Request::Rescan | Request::Contents(_) => Role::Observer,
+            Request::Rescan | Request::Contents(_) | Request::Detach => Role::Observer,
             Request::Decide { .. } => Role::Reviewer,
             _ => Role::Driver,
         };
@@ -73,6 +81,15 @@ impl Session {
 
     /// Carries out a request whose preconditions hold.
     pub(super) fn carry_out(&mut self, client: ClientId, id: u64, request: Request) {
+        let writes = matches!(
+            request,
+            Request::Commit { .. } | Request::Undo | Request::Revert(_) | Request::Discard
+        );
+        if writes && self.writing {
+            // Somebody else's commit has begun while the changes were looked at for this one.
+            self.deferred.push_back((client, id, request));
+            return;
+        }
         let to = Some((client, id));
         let result = match request {
             Request::Input(bytes) => {
@@ -89,6 +106,12 @@ impl Session {
             }
             Request::Resize(size) => {
                 self.resize(size);
+                return;
+            }
+            Request::Detach => {
+                if let Some(client) = self.clients.get_mut(&client) {
+                    client.owns_command = false;
+                }
                 return;
             }
             Request::Rescan => Ok(Reply::Done),
@@ -108,13 +131,15 @@ impl Session {
                 all,
                 ignored,
                 dry_run,
-            } => match self.commit(all, ignored, dry_run, to) {
+                keep_undo,
+            } => match self.commit(all, ignored, dry_run, keep_undo, to) {
                 Some(result) => result,
                 None => return,
             },
             Request::Undo => match self.next_undo() {
                 Some(undoes) => {
                     let number = self.next_commit();
+                    self.writing = true;
                     self.push_job(Job::Undo {
                         undoes,
                         number,
@@ -198,6 +223,7 @@ impl Session {
         all: bool,
         ignored: bool,
         dry_run: bool,
+        keep_undo: Option<u32>,
         to: ReplyTo,
     ) -> Option<Result<Reply, Failure>> {
         let mut decisions = self.state.decisions.clone();
@@ -222,13 +248,16 @@ impl Session {
         if !refusals.is_empty() {
             return Some(Ok(Reply::Outcome(Outcome::Refused { refusals })));
         }
+        let number = self.next_commit();
         let job = Job::Commit {
             changes: self.state.changes.clone(),
             approved,
-            number: self.next_commit(),
+            number,
             dry_run,
+            prune_before: self.prune_before(number, keep_undo),
             reply_to: to,
         };
+        self.writing = true;
         self.push_job(job);
         None
     }
@@ -281,6 +310,27 @@ impl Session {
         let undone: BTreeSet<u32> = self.state.commits.iter().filter_map(|c| c.undoes).collect();
         let open = |c: &&CommitRecord| c.undoes.is_none() && !undone.contains(&c.number);
         self.state.commits.iter().rev().find(open).map(|c| c.number)
+    }
+
+    /// The number of the oldest commit that is still kept for undo once `number` is committed.
+    fn prune_before(&self, number: u32, keep_undo: Option<u32>) -> u32 {
+        let setting = self.state.info.as_ref().map(|i| i.settings.keep_undo);
+        let keep = keep_undo.or(setting).unwrap_or(u32::MAX);
+        let undone: BTreeSet<u32> = self.state.commits.iter().filter_map(|c| c.undoes).collect();
+        let open = self
+            .state
+            .commits
+            .iter()
+            .rev()
+            .filter(|c| c.undoes.is_none());
+        let mut numbers = std::iter::once(number).chain(
+            open.map(|c| c.number)
+                .filter(|number| !undone.contains(number)),
+        );
+        match usize::try_from(keep).unwrap_or(usize::MAX).checked_sub(1) {
+            None => number.saturating_add(1),
+            Some(last) => numbers.nth(last).unwrap_or(0),
+        }
     }
 
     fn next_commit(&self) -> u32 {

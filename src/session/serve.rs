@@ -1,5 +1,5 @@
-//! The server's life in its own process: opens the session's records, listens on the socket and
-//! runs the session until nobody needs it. Owns the threads around the session thread.
+//! The server's life in its own process: listens on the socket and runs the session until nobody
+//! needs it. Owns the threads around the session thread.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter};
@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use nix::fcntl::{Flock, FlockArg};
@@ -16,20 +16,19 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Uid, User};
 
 use super::agent::Agent;
-use super::core::{DEFAULT_SIZE, Session};
+use super::backlog::Backlog;
+use super::core::Session;
 use super::event::{ClientId, Event};
-use super::journal::Journal;
 use super::outbox::{Gate, Outbox};
-use super::state::{CommitRecord, RunState, SessionInfo, SessionState, Update};
+use super::records::{Records, terminal_size};
+use super::state::{CommitRecord, RunState, SessionInfo, Update};
 use super::store::Store;
 use super::worker::{Job, Then, Worker};
-use crate::change::Tracker;
 use crate::commit;
 use crate::layer::{StageAccess, Timestamp};
 use crate::protocol::{
-    ClientMessage, Failure, Hello, PROTOCOL_VERSION, Role, ServerMessage, codec,
+    ClientMessage, Failure, Hello, PROTOCOL_VERSION, Request, Role, ServerMessage, codec,
 };
-use crate::record::OutputRecord;
 use crate::sandbox::{Running, Stdio};
 use crate::watch::Watch;
 
@@ -39,22 +38,26 @@ const MAILBOX: usize = 1_024;
 const LINGER: Duration = Duration::from_millis(1_500);
 /// How long a started command waits for its first listener.
 const UNHEARD: Duration = Duration::from_secs(5);
+/// How long clients that read slowly are waited for at the end.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Pause before the next client when one could not be accepted (too many open files).
+const REFUSED: Duration = Duration::from_millis(50);
 
-/// What a server is started with.
-pub struct Start {
-    /// The session.
-    pub info: SessionInfo,
-    /// The store it lies in.
-    pub store: Store,
-    /// Held for the server's whole life.
-    pub lock: SessionLock,
-    /// Listening already.
-    pub listener: UnixListener,
-    /// The command, when one was started: what runs, its words and its streams' kind.
-    pub command: Option<(Running, Vec<String>, Stdio)>,
-    /// Door to the uppers when no command runs; `None` when nothing is staged.
-    pub access: Option<Arc<dyn StageAccess>>,
+/// A server that lacks nothing but what its session runs: its doors are open, its records too.
+pub struct Server {
+    info: SessionInfo,
+    store: Store,
+    lock: SessionLock,
+    records: Records,
+    watch: Option<Watch>,
+    gate: Arc<Gate>,
+    backlog: Arc<Backlog>,
+    events: Sender<Event>,
+    mailbox: Receiver<Event>,
 }
+
+/// What a session runs: the command, its words and its streams' kind.
+pub type Command = (Running, Vec<String>, Stdio);
 
 /// The lock that makes a server the only one of its session.
 pub struct SessionLock {
@@ -78,122 +81,148 @@ impl SessionLock {
     }
 }
 
-/// Runs the session until it is done. The calling thread becomes the session thread: the sandbox's
-/// processes end with it.
-pub fn serve(start: Start) -> io::Result<()> {
-    let Start {
-        info,
-        store,
-        lock,
-        listener,
-        command,
-        access,
-    } = start;
-    let directory = info.dir.clone();
-    let mut state = SessionState::default();
-    let journal = Journal::open(&directory.join("journal.jsonl"), |update| {
-        state.apply(&update);
-    })?;
-    let (events, mailbox) = bounded(MAILBOX);
-    let gate = Arc::new(Gate::default());
-
-    let first = state.info.is_none();
-    let crashed = state.run == Some(RunState::Running);
-    let layers = info.layers.clone();
-    let settings = info.settings;
-    let (running, access) = match command {
-        Some((running, words, stdio)) => {
-            let access = running.access.clone();
-            (Some((running, words, stdio)), access)
-        }
-        None => (None, access),
-    };
-    let recovered = match &access {
-        Some(_) => {
-            commit::recover(&layers, &directory.join("commits")).map_err(io::Error::other)?
-        }
-        None => Vec::new(),
-    };
-    let (jobs, watch) = match access {
-        Some(access) => {
-            let tracker = Tracker::open(&layers).map_err(io::Error::other)?;
-            let commits = directory.join("commits");
-            let worker = Worker::new(layers.clone(), tracker, access, commits, events.clone());
-            let (jobs, queue) = unbounded::<Job>();
-            thread::Builder::new()
-                .name("worker".into())
-                .spawn(move || worker.run(&queue))?;
+impl Server {
+    /// Opens the records of a session and starts the threads that listen. Its sandbox may be made
+    /// meanwhile, as long as that forks nothing any more. `stdio` is the coming command's.
+    pub fn open(
+        info: SessionInfo,
+        store: Store,
+        lock: SessionLock,
+        listener: UnixListener,
+        is_staged: bool,
+        stdio: Option<Stdio>,
+    ) -> io::Result<Self> {
+        let (events, mailbox) = bounded(MAILBOX);
+        let gate = Arc::new(Gate::default());
+        let backlog = Arc::new(Backlog::default());
+        accept(listener, &gate, &backlog, events.clone())?;
+        signals(events.clone())?;
+        let records = Records::open(&info, is_staged, stdio)?;
+        let watch = if is_staged {
             let hints = events.clone();
-            let watch = Watch::start(&layers, move |hint| {
+            Some(Watch::start(&info.layers, move |hint| {
                 // A full mailbox already holds a hint's consequence: events are hints only.
                 let _ = hints.try_send(Event::Hinted(hint));
+            })?)
+        } else {
+            None
+        };
+        Ok(Self {
+            info,
+            store,
+            lock,
+            records,
+            watch,
+            gate,
+            backlog,
+            events,
+            mailbox,
+        })
+    }
+
+    /// Runs the session until it is done. The calling thread becomes the session thread: the
+    /// sandbox's processes end with it. `owned`: the command is its starter's, and ends if that never
+    /// connects. `access` is the door to the uppers when no command runs.
+    pub fn serve(
+        self,
+        command: Option<Command>,
+        owned: bool,
+        access: Option<Arc<dyn StageAccess>>,
+    ) -> io::Result<()> {
+        let Self {
+            info,
+            store,
+            lock,
+            records,
+            watch,
+            gate,
+            backlog,
+            events,
+            mailbox,
+        } = self;
+        let Records {
+            state,
+            journal,
+            recovered,
+            tracker,
+            output,
+        } = records;
+        let first = state.info.is_none();
+        let crashed = state.run == Some(RunState::Running);
+        let scrollback = info.settings.scrollback as usize;
+        let access = match &command {
+            Some((running, ..)) => running.access.clone(),
+            None => access,
+        };
+        let jobs = match (access, tracker) {
+            (Some(access), Some(tracker)) => {
+                let (layers, commits) = (info.layers.clone(), info.dir.join("commits"));
+                let worker = Worker::new(layers, tracker, access, commits, events.clone());
+                let (jobs, queue) = unbounded::<Job>();
+                thread::Builder::new()
+                    .name("worker".into())
+                    .spawn(move || worker.run(&queue))?;
+                Some(jobs)
+            }
+            _ => None,
+        };
+        let mut started = None;
+        let agent = match command {
+            Some((running, words, stdio)) => {
+                started = Some((running.boundary, words));
+                Some(Agent::new(
+                    running.io,
+                    running.control,
+                    running.exit,
+                    terminal_size(stdio),
+                    running.access.is_some(),
+                    scrollback,
+                    output,
+                    gate,
+                    backlog,
+                    events,
+                )?)
+            }
+            None => None,
+        };
+
+        let mut session = Session::new(state, store, journal, jobs, agent, watch);
+        if first {
+            session.agree(Update::Opened(Box::new(info)));
+        }
+        if crashed {
+            session.agree(Update::Lost);
+        }
+        if let Some((boundary, command)) = started {
+            let (boundary, at) = (Box::new(boundary), Timestamp::now());
+            session.agree(Update::Started {
+                boundary,
+                command,
+                at,
             });
-            (Some(jobs), Some(watch?))
         }
-        None => (None, None),
-    };
-
-    let mut started = None;
-    let agent = match running {
-        Some((running, words, stdio)) => {
-            let size = match stdio {
-                Stdio::Pty(size) => size,
-                Stdio::Pipes => DEFAULT_SIZE,
-            };
-            let record =
-                OutputRecord::open(&directory.join("output.cast"), size, settings.record_cap)
-                    .inspect_err(|error| tracing::error!(%error, "opening the output record"))
-                    .ok();
-            started = Some((running.boundary, words));
-            Some(Agent::new(
-                running.io,
-                running.control,
-                running.exit,
-                size,
-                running.access.is_some(),
-                settings.scrollback as usize,
-                record,
-                Arc::clone(&gate),
-                events.clone(),
-            )?)
+        for settled in recovered {
+            session.settled(settled);
         }
-        None => None,
-    };
-
-    let mut session = Session::new(state, store, journal, jobs, agent, watch);
-    if first {
-        session.agree(Update::Opened(Box::new(info)));
+        session.record();
+        if session.watch.is_none() {
+            // Otherwise the watch's first hint brings the first scan.
+            session.scan(Then::Rest);
+        }
+        if owned {
+            session.await_owner();
+        }
+        run(&mut session, &mailbox);
+        session.farewell(Instant::now() + FAREWELL);
+        drop(session);
+        drop(lock);
+        Ok(())
     }
-    if crashed {
-        session.agree(Update::Lost);
-    }
-    if let Some((boundary, command)) = started {
-        let (boundary, at) = (Box::new(boundary), Timestamp::now());
-        session.agree(Update::Started {
-            boundary,
-            command,
-            at,
-        });
-    }
-    for settled in recovered {
-        session.settled(settled);
-    }
-    session.record();
-
-    accept(listener, &gate, events.clone())?;
-    signals(events.clone())?;
-    drop(events);
-    session.scan(Then::Rest);
-    run(&mut session, &mailbox);
-    session.farewell();
-    drop(session);
-    drop(lock);
-    Ok(())
 }
 
 /// The session thread.
 fn run(session: &mut Session, mailbox: &Receiver<Event>) {
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let mut heard = false;
     loop {
         match mailbox.recv_timeout(LINGER) {
@@ -213,13 +242,6 @@ fn run(session: &mut Session, mailbox: &Receiver<Event>) {
 }
 
 impl Session {
-    /// A command whose starter never came is heard all the same, or it would block on its output.
-    fn hear(&mut self) {
-        if let Some(agent) = &mut self.agent {
-            agent.listen();
-        }
-    }
-
     /// Tells what became of a commit that a crash left unfinished.
     fn settled(&mut self, settled: commit::Recovered) {
         let what = if settled.undoes.is_some() {
@@ -247,31 +269,37 @@ impl Session {
         }
         self.notice(text);
     }
-
-    /// Lets the last messages out before the process ends.
-    fn farewell(&mut self) {
-        self.record();
-        for client in self.clients.values() {
-            client.outbox.close();
-        }
-        // The writers are told to finish; a client that does not read is not waited for long.
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Accepts clients for as long as the process lives.
-fn accept(listener: UnixListener, gate: &Arc<Gate>, events: Sender<Event>) -> io::Result<()> {
-    let gate = Arc::clone(gate);
+fn accept(
+    listener: UnixListener,
+    gate: &Arc<Gate>,
+    backlog: &Arc<Backlog>,
+    events: Sender<Event>,
+) -> io::Result<()> {
+    let (gate, backlog) = (Arc::clone(gate), Arc::clone(backlog));
+    let own: Arc<str> = user_name(Uid::effective()).into();
     thread::Builder::new()
         .name("accept".into())
         .spawn(move || {
             for (number, stream) in (1..).zip(listener.incoming()) {
-                let Ok(stream) = stream else { continue };
-                let (gate, events) = (Arc::clone(&gate), events.clone());
+                let stream = match stream {
+                    Ok(stream) => stream,
+                    Err(error) => {
+                        tracing::error!(%error, "accepting a client");
+                        thread::sleep(REFUSED);
+                        continue;
+                    }
+                };
+                let (gate, backlog) = (Arc::clone(&gate), Arc::clone(&backlog));
+                let (events, own) = (events.clone(), Arc::clone(&own));
                 let spawned = thread::Builder::new()
                     .name(format!("client-{number}"))
                     .spawn(move || {
-                        if let Err(error) = connection(number, stream, gate, &events) {
+                        if let Err(error) =
+                            connection(number, stream, &own, gate, &backlog, &events)
+                        {
                             tracing::debug!(number, %error, "a client's connection broke");
                         }
                     });
@@ -283,11 +311,20 @@ fn accept(listener: UnixListener, gate: &Arc<Gate>, events: Sender<Event>) -> io
     Ok(())
 }
 
-/// Reads one client's requests; its writer has a thread of its own.
+fn user_name(uid: Uid) -> String {
+    User::from_uid(uid)
+        .ok()
+        .flatten()
+        .map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+/// Reads one client's requests; its writer has a thread of its own. `own` is the server's user.
 fn connection(
     number: ClientId,
     stream: UnixStream,
+    own: &str,
     gate: Arc<Gate>,
+    backlog: &Backlog,
     events: &Sender<Event>,
 ) -> io::Result<()> {
     let peer = getsockopt(&stream, PeerCredentials)?;
@@ -313,10 +350,11 @@ fn connection(
         return codec::write(&mut output, &ServerMessage::Refused(failure));
     }
     let outbox = Arc::new(Outbox::new(is_lossless(&hello), gate));
-    let user = User::from_uid(uid)
-        .ok()
-        .flatten()
-        .map_or_else(|| uid.to_string(), |u| u.name);
+    let user = if uid == Uid::effective() {
+        own.to_owned()
+    } else {
+        user_name(uid)
+    };
     let queue = Arc::clone(&outbox);
     let joined = Event::Joined {
         client: number,
@@ -339,6 +377,7 @@ fn connection(
     let result = loop {
         match codec::read(&mut input) {
             Ok(Some(ClientMessage::Request(id, request))) => {
+                let is_input = matches!(request, Request::Input(_));
                 if events
                     .send(Event::Requested {
                         client: number,
@@ -347,6 +386,9 @@ fn connection(
                     })
                     .is_err()
                 {
+                    break Ok(());
+                }
+                if is_input && !backlog.hold(input.get_ref()) {
                     break Ok(());
                 }
             }

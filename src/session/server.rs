@@ -7,17 +7,18 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use super::client::{Client, ClientError};
-use super::serve::{self, SessionLock, Start};
+use super::serve::{self, Command, Server, SessionLock};
 use super::socket;
 use super::state::SessionInfo;
 use super::store::{SessionRecord, Store, StoreError};
 use crate::change::Tracker;
-use crate::layer::{Driver, HOME, Layer, Timestamp, WORKSPACE};
+use crate::layer::{Driver, HOME, Layer, StageAccess, Timestamp, WORKSPACE};
 use crate::protocol::{Hello, Request, Role, Welcome};
 use crate::sandbox::detach::detach;
 use crate::sandbox::spec::MountSpec;
@@ -109,7 +110,7 @@ pub fn run(
     let mut spec = request.spec;
     prepare(store, &info, &mut spec)?;
     let (id, dir) = (info.id.clone(), info.dir.clone());
-    let word = start(store, info, Some(spec))?;
+    let word = start(store, info, Some(spec), hello.owns_command)?;
     if let Err(error) = came_up(word) {
         if fresh {
             // Nothing ran: there is nothing to review, and a list of husks helps nobody.
@@ -136,7 +137,7 @@ pub fn attach(
             Err(error) if Instant::now() > deadline => return Err(error.into()),
             Err(_) => {}
         }
-        match start(store, session.info.clone(), None)? {
+        match start(store, session.info.clone(), None, false)? {
             Word::Taken => std::thread::sleep(Duration::from_millis(10)),
             word => came_up(word)?,
         }
@@ -183,13 +184,21 @@ fn release(store: &Store, record: &SessionRecord) -> Result<(), StartError> {
     }
 }
 
-/// Forks the server and waits for its word.
-fn start(store: &Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Word, StartError> {
+/// Forks the server and waits for its word. `owned`: the command is its starter's, and ends if
+/// that never connects.
+fn start(
+    store: &Store,
+    info: SessionInfo,
+    spec: Option<SandboxSpec>,
+    owned: bool,
+) -> Result<Word, StartError> {
     let (ours, theirs) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
         .map_err(|e| StartError::Other(format!("making a pipe: {e}")))?;
     let store = store.clone();
-    detach(theirs, move |report| daemon(store, info, spec, report))
-        .map_err(|e| StartError::Other(format!("starting the session server: {e}")))?;
+    detach(theirs, move |report| {
+        daemon(store, info, spec, owned, report)
+    })
+    .map_err(|e| StartError::Other(format!("starting the session server: {e}")))?;
     let mut word = Vec::new();
     File::from(ours)
         .read_to_end(&mut word)
@@ -200,10 +209,16 @@ fn start(store: &Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<
 }
 
 /// The server's process.
-fn daemon(store: Store, info: SessionInfo, spec: Option<SandboxSpec>, report: OwnedFd) -> i32 {
+fn daemon(
+    store: Store,
+    info: SessionInfo,
+    spec: Option<SandboxSpec>,
+    owned: bool,
+    report: OwnedFd,
+) -> i32 {
     let mut report = File::from(report);
-    let log = info.dir.join("server.log");
     let dir = info.dir.clone();
+    let log = dir.join("server.log");
     let socket = store.new_socket(&info.id);
     // First of all: what is forked from here on must not hold the caller's terminal open.
     if let Err(error) = serve::detach_streams(&log) {
@@ -214,10 +229,10 @@ fn daemon(store: Store, info: SessionInfo, spec: Option<SandboxSpec>, report: Ow
         return 1;
     }
     match make(store, info, spec) {
-        Ok(start) => {
+        Ok((server, command, access)) => {
             say(&mut report, &Word::Up);
             drop(report);
-            let served = serve::serve(start);
+            let served = server.serve(command, owned, access);
             let _ = fs::remove_file(socket);
             if let Err(error) = served {
                 tracing::error!(%error, session = %dir.display(), "the session server has failed");
@@ -238,8 +253,11 @@ fn say(report: &mut File, word: &Word) {
     }
 }
 
-/// Everything that must happen while the server has one thread.
-fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Start, Word> {
+/// A server, its command and its door to the uppers.
+type Made = (Server, Option<Command>, Option<Arc<dyn StageAccess>>);
+
+/// Everything that may fail before the server listens. It forks before it starts threads.
+fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Made, Word> {
     let failed = |doing: &str, path: &Path, error: &dyn std::fmt::Display| {
         Word::Failed(format!("{doing} {}: {error}", path.display()))
     };
@@ -256,7 +274,7 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<St
         let _ = fs::remove_file(&socket);
         Word::NoSandbox { doing, cause, hint }
     };
-    let (mut command, mut access) = (None, None);
+    let (mut starting, mut access) = (None, None);
     match spec {
         Some(spec) => {
             if !spec.layers.is_empty() && info.dir.join("journal.jsonl").exists() {
@@ -267,22 +285,29 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<St
                 .iter()
                 .map(|w| w.to_string_lossy().into_owned())
                 .collect();
-            let running = sandbox::start(&spec).map_err(no_sandbox)?;
-            command = Some((running, words, spec.stdio));
+            let sandbox = sandbox::begin(&spec).map_err(&no_sandbox)?;
+            starting = Some((sandbox, words, spec.stdio));
         }
         None if info.mode == Mode::Staged && info.layers.iter().all(|l| l.upper().is_dir()) => {
-            access = Some(sandbox::open_unmounted(&info.layers).map_err(no_sandbox)?);
+            access = Some(sandbox::open_unmounted(&info.layers).map_err(&no_sandbox)?);
         }
         None => {}
     }
-    Ok(Start {
-        info,
-        store,
-        lock,
-        listener,
-        command,
-        access,
-    })
+    // While the sandbox is made.
+    let stdio = starting.as_ref().map(|(_, _, stdio)| *stdio);
+    let is_staged = info.mode == Mode::Staged && (stdio.is_some() || access.is_some());
+    let dir = info.dir.clone();
+    let server = Server::open(info, store, lock, listener, is_staged, stdio)
+        .inspect_err(|_| drop(fs::remove_file(&socket)))
+        .map_err(|e| failed("opening the session in", &dir, &e))?;
+    let command = match starting {
+        Some((sandbox, words, stdio)) => {
+            let running = sandbox.running().map_err(&no_sandbox)?;
+            Some((running, words, stdio))
+        }
+        None => None,
+    };
+    Ok((server, command, access))
 }
 
 /// Before the layers of an ended command are mounted again: what it left must be what is seen. The
@@ -377,24 +402,10 @@ fn layers(dir: &Path, request: &RunRequest) -> Result<Vec<Layer>, StartError> {
     });
     let layers: Vec<Layer> = layers.collect();
     for layer in &layers {
-        for path in [layer.upper(), layer.work(), layer.base()] {
-            fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&path)
-                .map_err(|e| StartError::other("making", &path, e))?;
-        }
-        same_mode(layer)?;
+        sandbox::make_upper(&layer.upper(), &layer.root)
+            .map_err(|e| StartError::other("making", &layer.upper(), e))?;
     }
     Ok(layers)
-}
-
-/// The merged root shows the upper's own mode: it must be the lower's.
-fn same_mode(layer: &Layer) -> Result<(), StartError> {
-    let lower =
-        fs::metadata(&layer.root).map_err(|e| StartError::other("reading", &layer.root, e))?;
-    fs::set_permissions(layer.upper(), lower.permissions())
-        .map_err(|e| StartError::other("setting the mode of", &layer.upper(), e))
 }
 
 fn file_name(layer: &str) -> String {

@@ -46,6 +46,8 @@ pub enum Job {
         number: u32,
         /// Plan only.
         dry_run: bool,
+        /// Once committed, undo is given up for the commits numbered below this.
+        prune_before: u32,
         /// Whom to tell.
         reply_to: ReplyTo,
     },
@@ -95,8 +97,12 @@ pub enum JobDone {
         /// Whom to tell.
         reply_to: ReplyTo,
     },
+    /// A commit or an undo that could not be tried at all.
+    NotTried(ReplyTo, Failure),
     /// See [`Job::Contents`] and [`Job::Discard`].
     Replied(ReplyTo, Result<Reply, Failure>),
+    /// See [`Job::Sync`].
+    Synced,
     /// See [`Job::Discard`].
     Discarded(ReplyTo),
 }
@@ -130,16 +136,16 @@ impl Worker {
 
     /// Works until the queue is closed.
     pub fn run(mut self, jobs: &Receiver<Job>) {
+        let lost = TellsOfLoss(self.out.clone());
         while let Ok(job) = jobs.recv() {
-            if let Some(done) = self.work(job)
-                && self.out.send(Event::Done(Box::new(done))).is_err()
-            {
-                return;
+            let done = self.work(job);
+            if self.out.send(Event::Done(Box::new(done))).is_err() {
+                break;
             }
         }
+        drop(lost);
     }
 
-    /// Host directories that decide about conflicts.
     fn scan(&mut self) -> Scanned {
         let Some(access) = self.access.clone() else {
             return Ok(Vec::new());
@@ -147,19 +153,25 @@ impl Worker {
         self.tracker.scan(&*access)
     }
 
-    fn work(&mut self, job: Job) -> Option<JobDone> {
+    fn work(&mut self, job: Job) -> JobDone {
         match job {
-            Job::Scan(then) => Some(JobDone::Scanned(self.scan(), then)),
-            Job::Revert(paths, reply_to) => Some(self.revert(paths, reply_to)),
+            Job::Scan(then) => JobDone::Scanned(self.scan(), then),
+            Job::Revert(paths, reply_to) => self.revert(paths, reply_to),
             Job::Commit {
                 changes,
                 approved,
                 number,
                 dry_run,
+                prune_before,
                 reply_to,
             } => {
                 let ended = self.commit(&changes, approved, number, dry_run);
-                Some(self.committed(ended, number, None, reply_to))
+                if matches!(ended, Ok(Outcome::Committed { .. }))
+                    && let Err(error) = commit::prune(&self.commits, prune_before)
+                {
+                    tracing::warn!(%error, "giving up old pre-images");
+                }
+                self.committed(ended, number, None, reply_to)
             }
             Job::Undo {
                 undoes,
@@ -167,24 +179,24 @@ impl Worker {
                 reply_to,
             } => {
                 let ended = commit::undo(&self.layers, &self.commits, undoes, number);
-                Some(self.committed(ended, number, Some(undoes), reply_to))
+                self.committed(ended, number, Some(undoes), reply_to)
             }
             Job::Contents(change, reply_to) => {
                 let Some(access) = self.access.clone() else {
-                    return Some(JobDone::Replied(reply_to, Err(Failure::Discarded)));
+                    return JobDone::Replied(reply_to, Err(Failure::Discarded));
                 };
                 let result = self
                     .tracker
                     .contents(&change, &*access)
                     .map(Reply::Contents)
                     .map_err(|e| Failure::Other(e.to_string()));
-                Some(JobDone::Replied(reply_to, result))
+                JobDone::Replied(reply_to, result)
             }
             Job::Sync => {
                 self.sync();
-                None
+                JobDone::Synced
             }
-            Job::Discard(reply_to) => Some(self.discard(reply_to)),
+            Job::Discard(reply_to) => self.discard(reply_to),
         }
     }
 
@@ -259,7 +271,7 @@ impl Worker {
                 ledger: self.commits.join(number.to_string()),
             },
             Err(error) => {
-                return JobDone::Replied(reply_to, Err(Failure::Other(error.to_string())));
+                return JobDone::NotTried(reply_to, Failure::Other(error.to_string()));
             }
         };
         let rebased = match &outcome {
@@ -296,5 +308,16 @@ impl Worker {
             }
         }
         JobDone::Discarded(reply_to)
+    }
+}
+
+/// Tells the session when the worker's thread panics: whoever waits for a job would wait for ever.
+struct TellsOfLoss(Sender<Event>);
+
+impl Drop for TellsOfLoss {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.0.send(Event::WorkerLost);
+        }
     }
 }

@@ -18,15 +18,22 @@ each_user! {
         let hostile = "\x1b[2J\x1b]0;owned\x07/a\nb\rc";
         assert!(names.iter().any(|n| n == hostile), "JSON carries the name itself: {names:?}");
 
-        for args in [&["changes", "last"][..], &["diff", "last"], &["commit", "--all", "--dry-run"]] {
+        let shown = ("\\x1b[2J", "\\xff\\xfe.bin");
+        // A patch quotes names as git does.
+        let quoted = ("\\033[2J", "\\377\\376.bin");
+        for (args, (escape, bytes)) in [
+            (&["changes", "last"][..], shown),
+            (&["diff", "last"], quoted),
+            (&["commit", "--all", "--dry-run"], shown),
+        ] {
             // On a terminal, which is where escapes would act.
             let mut terminal = Terminal::open(world.pvisor(args).into_command(), 40, 160);
             assert!(terminal.wait_exit().success(), "{args:?}: {}", terminal.text());
             assert_no_injection(&terminal.bytes, args);
             let text = terminal.text();
-            assert!(text.contains("\\x1b[2J"), "{args:?} shows the escape: {text}");
+            assert!(text.contains(escape), "{args:?} shows the escape: {text}");
             assert!(text.contains("a\\nb\\rc"), "{args:?} keeps the name on one row: {text}");
-            assert!(text.contains("\\xff\\xfe.bin"), "{args:?}: {text}");
+            assert!(text.contains(bytes), "{args:?}: {text}");
         }
         let mut review = Terminal::open(world.pvisor(["review", "last"]).into_command(), 40, 160);
         review.wait_text("\\xff\\xfe.bin");
@@ -250,9 +257,11 @@ each_user! {
         let mut shell = Terminal::open(command, 30, 110);
         shell.wait_text("ready>");
         shell.send(&format!("{binary} run --workspace {workspace} -- bash {}\r", agent.display()));
-        shell.wait_for("the workstation", |s| s.contains("ticks"));
+        // The agent's pane alone has this screen, its one change is counted below.
+        shell.wait_for("the workstation", |s| s.contains("1 undecided"));
         shell.send("\x1d");
         shell.send("1");
+        shell.wait_text("ticks");
         shell.send("\x1a");
         shell.wait_text("Stopped");
         assert_eq!(shell.left_behind(), Vec::<String>::new(), "while suspended");

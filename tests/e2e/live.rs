@@ -1,9 +1,12 @@
 //! While the agent runs: commits, reverts, a server that dies, a terminal that closes.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
 
 use crate::support::processes;
-use crate::support::{Live, Terminal, each_user, until};
+use crate::support::{Live, Terminal, each_user, until, within};
 
 each_user! {
     fn a_commit_while_it_runs_and_another_after_it_went_on(world) {
@@ -172,7 +175,7 @@ each_user! {
         world.changes().assert_plain(&["added one"]);
         let mut second = Terminal::open(world.pvisor(["attach", "last"]).into_command(), 30, 100);
         second.wait_text("READY");
-        second.send("3");
+        // Whoever joins a running command is in its pane.
         second.send("typed-here\r");
         until("the agent's answer", || {
             (world.changes().plain() == ["added one", "added two"]).then_some(())
@@ -180,6 +183,19 @@ each_user! {
         until("its end", || (world.status()["state"] == "exited").then_some(()));
         world.pvisor(["commit", "--all"]).ok();
         assert_eq!(world.text("two"), "typed-here\n");
+    }
+}
+
+each_user! {
+    fn a_terminal_that_ends_without_a_signal_is_left(world) {
+        let workspace = world.workspace.to_str().unwrap();
+        let call = world.pvisor(["run", "--workspace", workspace, "--", "bash", "-c", "echo READY; read x"]);
+        let mut first = Terminal::open_without_control(call.into_command(), 30, 100);
+        first.wait_text("READY");
+        first.hang_up();
+        within("the client to leave", Duration::from_secs(2), || first_gone(&mut first));
+        assert_eq!(world.status()["state"], "running", "the agent goes on");
+        world.pvisor(["stop"]).ok();
     }
 }
 
@@ -220,5 +236,59 @@ each_user! {
         until("its end", || (world.status()["state"] == "exited").then_some(()));
         world.changes().assert_plain(&["added f"]);
         assert_eq!(world.pvisor(["output", "last"]).ok().out().replace('\r', ""), "out\n");
+    }
+}
+
+each_user! {
+    fn input_that_is_not_read_waits_with_whoever_sends_it(world) {
+        let mut agent = Live::start(world, &[], "echo ready; sleep 600");
+        agent.hear("ready");
+        let poured = agent.pour();
+        let (mut last, mut same) = (0, 0);
+        until("the flow to stand still", || {
+            let now = poured.load(Ordering::Relaxed);
+            same = if now == last { same + 1 } else { 0 };
+            last = now;
+            (now > 0 && same > 20).then_some(())
+        });
+        assert!(last < 64 << 20, "{last} bytes were taken that nobody reads");
+        // However full the connection is, the client can still end the command.
+        agent.signal(Signal::SIGINT);
+        agent.finish();
+        processes::await_none(world);
+        assert_eq!(world.status()["state"], "exited");
+    }
+}
+
+each_user! {
+    fn a_hang_up_stops_the_agent_where_that_is_wanted_and_leaving_does_not(world) {
+        let workspace = world.workspace.to_str().unwrap();
+        let open = || {
+            let script = "echo READY; read x; echo $x > two";
+            let call = world
+                .pvisor(["run", "--workspace", workspace, "--", "bash", "-c", script])
+                .env("PVISOR_TUI_HANGUP", "stop");
+            let mut terminal = Terminal::open(call.into_command(), 30, 100);
+            terminal.wait_text("READY");
+            terminal
+        };
+        let mut left = open();
+        left.send("\x1d");
+        left.attempt(Duration::from_secs(20), |t| {
+            t.send("q");
+            t.attempt(Duration::from_secs(2), |t| t.text().contains("the agent goes on").then_some(()))
+        });
+        left.send("l");
+        assert!(left.wait_exit().success());
+        let mut again = Terminal::open(world.pvisor(["attach", "last"]).into_command(), 30, 100);
+        again.wait_text("READY");
+        again.send("3");
+        again.send("typed-here\r");
+        until("the agent's answer", || (world.changes().plain() == ["added two"]).then_some(()));
+        until("its end", || (world.status()["state"] == "exited").then_some(()));
+        drop(again);
+        open().hang_up();
+        until("its end", || (world.status()["state"] == "exited").then_some(()));
+        world.changes().assert_plain(&[]);
     }
 }

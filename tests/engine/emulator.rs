@@ -514,7 +514,7 @@ fn assert_only_cells(emulator: &Emulator) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(crate::cases(64))]
 
     #[test]
     fn any_bytes_end_as_cells(

@@ -162,7 +162,7 @@ fn a_long_plan_is_accepted_only_after_its_end_was_shown() {
     screen.press("P");
     screen.wait(1000);
     assert!(
-        screen.text().contains("not shown"),
+        screen.text().contains("Never on this screen"),
         "says what was not read"
     );
     screen.press("y");

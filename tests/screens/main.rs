@@ -4,6 +4,7 @@ mod agent_pane;
 mod cli_reference;
 mod consent;
 mod deciding;
+mod feedback;
 mod fixture;
 mod hostile;
 mod sizes;

@@ -3,6 +3,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 use super::call::{self, Call, Done};
@@ -79,6 +81,19 @@ impl Live {
     pub fn say(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("standard input is open");
         writeln!(stdin, "{line}").unwrap_or_else(|e| panic!("{}: {e}", self.what));
+    }
+
+    /// Sends the agent bytes for as long as somebody takes them, and counts those.
+    pub fn pour(&mut self) -> Arc<AtomicU64> {
+        let mut stdin = self.stdin.take().expect("standard input is open");
+        let poured = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&poured);
+        std::thread::spawn(move || {
+            while stdin.write_all(&vec![b'x'; 1 << 16]).is_ok() {
+                count.fetch_add(1 << 16, Ordering::Relaxed);
+            }
+        });
+        poured
     }
 
     /// Sends a signal to the client.

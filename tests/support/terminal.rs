@@ -15,8 +15,10 @@ use alacritty_terminal::index::{Column, Line};
 use alacritty_terminal::term::cell::Flags;
 use alacritty_terminal::term::{Config, Term, TermMode};
 use alacritty_terminal::vte::ansi::{Processor, Rgb};
+use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::pty::{Winsize, openpty};
+use nix::pty::{Winsize, grantpt, posix_openpt, ptsname_r, unlockpt};
+use nix::sys::stat::Mode;
 use nix::sys::termios::{LocalFlags, Termios, tcgetattr};
 
 use super::wait::PATIENCE;
@@ -84,35 +86,45 @@ impl Dimensions for Size {
 impl Terminal {
     /// Starts a command on a terminal of its own.
     #[track_caller]
-    pub fn open(mut command: Command, rows: u16, cols: u16) -> Self {
+    pub fn open(command: Command, rows: u16, cols: u16) -> Self {
+        Self::start(command, rows, cols, true)
+    }
+
+    /// Starts a command on a terminal that is not its controlling one: nothing signals its end.
+    #[track_caller]
+    pub fn open_without_control(command: Command, rows: u16, cols: u16) -> Self {
+        Self::start(command, rows, cols, false)
+    }
+
+    #[track_caller]
+    fn start(mut command: Command, rows: u16, cols: u16, controlling: bool) -> Self {
         let what = format!("{command:?}")
             .split("\" \"")
             .collect::<Vec<_>>()
             .join(" ");
         let size = Size { rows, cols };
-        let pty = openpty(&winsize(size), None).expect("a pty");
-        let initial = tcgetattr(&pty.master).expect("its modes");
-        let stream = |fd: &OwnedFd| Stdio::from(fd.try_clone().expect("a descriptor"));
-        command
-            .stdin(stream(&pty.slave))
-            .stdout(stream(&pty.slave))
-            .stderr(stream(&pty.slave));
+        let (master, slave) = open_pair(size);
+        let initial = tcgetattr(&master).expect("its modes");
+        let stream = || Stdio::from(slave.try_clone().expect("a descriptor"));
+        command.stdin(stream()).stdout(stream()).stderr(stream());
         // SAFETY: between fork and exec only two system calls are made, both async-signal-safe.
         unsafe {
-            command.pre_exec(|| {
+            command.pre_exec(move || {
                 nix::unistd::setsid()?;
-                set_controlling_terminal(0, 0)?;
+                if controlling {
+                    set_controlling_terminal(0, 0)?;
+                }
                 Ok(())
             });
         }
         let child = command.spawn().unwrap_or_else(|e| panic!("{what}: {e}"));
         // The command's descriptors must be the last ones of the slave, so that its end shows.
         drop(command);
-        drop(pty.slave);
+        drop(slave);
         let (out, answers) = channel();
         Self {
             child,
-            master: Some(pty.master.into()),
+            master: Some(master.into()),
             term: Term::new(Config::default(), &size, Answers(out)),
             parser: Processor::new(),
             answers,
@@ -307,6 +319,20 @@ impl Drop for Terminal {
             let _ = self.child.wait();
         }
     }
+}
+
+/// Both sides of a new terminal. No child inherits the master, else closing it here would hang
+/// nothing up.
+fn open_pair(size: Size) -> (OwnedFd, OwnedFd) {
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let master = posix_openpt(flags).expect("a pty");
+    grantpt(&master).expect("its owner");
+    unlockpt(&master).expect("its lock");
+    let name = ptsname_r(&master).expect("its name");
+    let slave = open(name.as_str(), flags, Mode::empty()).expect("its other side");
+    // SAFETY: the descriptor is a terminal's and the argument a whole `winsize`.
+    unsafe { set_window_size(master.as_raw_fd(), &winsize(size)) }.expect("TIOCSWINSZ");
+    (OwnedFd::from(master), slave)
 }
 
 fn winsize(size: Size) -> Winsize {

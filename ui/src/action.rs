@@ -169,7 +169,7 @@ actions! {
     PaneDiff "pane-diff" ["2"] REVIEW Panes "to the diff" ""
     PaneAgent "pane-agent" ["3"] REVIEW Panes "to the agent's terminal" ""
     PaneLog "pane-log" ["4"] REVIEW Panes "to the log" ""
-    Zoom "zoom" ["+"] REVIEW Panes "give the pane the whole screen" ""
+    Zoom "zoom" ["+"] REVIEW Panes "give the pane the whole screen (then `3`: the agent's)" ""
     Unzoom "unzoom" ["_"] REVIEW Panes "back to all panes" ""
 
     Approve "approve" ["space"] CHOOSE Decide "approve, or take the approval back: line, hunk, file or directory by focus" "approve"

@@ -34,6 +34,7 @@ pub struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
     mouse: bool,
     shape: Option<(CursorShape, bool)>,
+    unknown: bool,
 }
 
 impl Screen {
@@ -45,6 +46,7 @@ impl Screen {
             terminal: Terminal::new(backend)?,
             mouse,
             shape: None,
+            unknown: false,
         };
         screen.modes_on()?;
         Ok(screen)
@@ -70,6 +72,12 @@ impl Screen {
     /// Draws a frame in one synchronised update.
     pub fn draw(&mut self, view: impl FnOnce(&mut Frame)) -> io::Result<()> {
         queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
+        if std::mem::take(&mut self.unknown) {
+            let Size { width, height } = self.terminal.size()?;
+            // Also clears the screen and draws every cell. (`clear` would ask the terminal where
+            // its cursor is, and the answer would be taken for keys.)
+            self.terminal.resize(Rect::new(0, 0, width, height))?;
+        }
         self.terminal.draw(view)?;
         execute!(self.terminal.backend_mut(), EndSynchronizedUpdate)
     }
@@ -109,14 +117,18 @@ impl Screen {
         restore();
     }
 
+    /// What is on the terminal is unknown: the next frame draws every cell. A terminal that was
+    /// resized has cut or moved what it showed, even when it has its old size again.
+    pub fn forget(&mut self) {
+        self.unknown = true;
+    }
+
     /// Takes it again and forgets what was on it.
     pub fn enter_again(&mut self) -> io::Result<()> {
         self.shape = None;
         self.modes_on()?;
-        let Size { width, height } = self.terminal.size()?;
-        // Also clears the screen and draws every cell next time. (`clear` would ask the terminal
-        // where its cursor is, and the answer would be taken for keys.)
-        self.terminal.resize(Rect::new(0, 0, width, height))
+        self.forget();
+        Ok(())
     }
 }
 

@@ -35,19 +35,9 @@ fn script(edits: &[String]) -> String {
     lines.join("\n")
 }
 
-/// Few by default, since each makes several trees; `PROPTEST_CASES` asks for more.
-fn config() -> ProptestConfig {
-    let asked = std::env::var_os("PROPTEST_CASES").is_some();
-    let config = ProptestConfig::default();
-    ProptestConfig {
-        cases: if asked { config.cases } else { 40 },
-        failure_persistence: None,
-        ..config
-    }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    // Few, since each makes several trees.
+    #![proptest_config(crate::cases(24))]
 
     #[test]
     fn commit_all_is_the_agents_tree_and_undo_the_hosts(

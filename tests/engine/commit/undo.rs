@@ -100,3 +100,25 @@ fn the_order_of_directories_with_similar_names_does_not_matter() {
     scene.undone(1, 2);
     assert_eq!(snapshot(&scene.host), before);
 }
+
+#[test]
+fn undo_is_kept_for_the_last_commits_only() {
+    let mut scene = Scene::new("echo 0 > f; mkdir d; echo 0 > d/f");
+    for number in 1..=3 {
+        scene.agent(&format!(
+            "echo {number} > f; chmod u+w d; echo {number} > d/f; chmod a-w d"
+        ));
+        scene.committed(number, scene.all());
+        scene.rebase();
+    }
+    pvisor::commit::prune(&scene.store, 3).unwrap();
+    pvisor::commit::prune(&scene.store, 3).unwrap();
+    for number in [1, 2] {
+        assert!(!scene.store.join(format!("{number}/pre")).exists());
+        let error = scene.undo(number, 4).unwrap_err();
+        assert!(matches!(error, CommitError::KeptNoMore(n) if n == number));
+        assert!(error.to_string().contains("cannot be undone any more"));
+    }
+    scene.undone(3, 4);
+    assert_eq!(scene.read("f"), "2\n");
+}

@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use pvisor::layer::{Driver, Layer};
 use pvisor::sandbox::{
     AgentIo, Boundary, ExitStatus, Mode, Running, SandboxError, SandboxSpec, Stdio, start,
@@ -178,24 +179,47 @@ pub fn refusal(spec: &SandboxSpec) -> (String, String) {
     }
 }
 
-/// Waits until `condition` holds; fails after ten seconds.
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !condition() {
-        assert!(Instant::now() < end, "still not: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Whether a process runs whose command line holds `mark`.
 pub fn runs(mark: &str) -> bool {
+    !marked(mark).is_empty()
+}
+
+/// The processes whose command line holds `mark`.
+fn marked(mark: &str) -> Vec<i32> {
     fs::read_dir("/proc")
         .expect("/proc")
         .flatten()
-        .any(|entry| {
+        .filter(|entry| {
             fs::read(entry.path().join("cmdline"))
                 .is_ok_and(|line| line.windows(mark.len()).any(|w| w == mark.as_bytes()))
         })
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// Descriptors of the processes that run with `mark` in their command line, for [`all_gone`].
+pub fn watched(mark: &str) -> Vec<OwnedFd> {
+    let found: Vec<OwnedFd> = marked(mark)
+        .into_iter()
+        .filter_map(|pid| {
+            // SAFETY: the call takes two numbers; what it returns is a new descriptor or -1.
+            let fd = unsafe { nix::libc::syscall(nix::libc::SYS_pidfd_open, pid, 0) };
+            let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+            // SAFETY: the descriptor is new and nobody else's.
+            Some(unsafe { OwnedFd::from_raw_fd(fd) })
+        })
+        .collect();
+    assert!(!found.is_empty(), "nothing runs with {mark}");
+    found
+}
+
+/// Waits until every watched process has ended; fails after ten seconds.
+pub fn all_gone(processes: &[OwnedFd]) {
+    let limit = PollTimeout::try_from(Duration::from_secs(10)).expect("a time limit");
+    for process in processes {
+        let mut end = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut end, limit), Ok(1), "a process is still there");
+    }
 }
 
 /// Runs one of this file's hidden scenarios in a shell that prepares the machine first, in a mount

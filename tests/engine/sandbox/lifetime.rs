@@ -11,7 +11,7 @@ use nix::unistd::{ForkResult, fork};
 use pvisor::sandbox::spec::TerminalSize;
 use pvisor::sandbox::{AgentIo, ExitStatus, Mode, SandboxSpec, Stdio, start};
 
-use crate::fixture::{Fixture, finish, hear_ready, refusal, run, runs, until};
+use crate::fixture::{Fixture, all_gone, finish, hear_ready, refusal, run, runs, watched};
 
 pub fn exit_statuses_are_those_of_a_shell() {
     let f = Fixture::new();
@@ -68,11 +68,11 @@ pub fn a_stop_ends_every_descendant() {
     let f = Fixture::new();
     let mark = "7654321.1";
     let running = start(&f.shell(&format!(
-        "trap '' HUP TERM; setsid sh -c \"trap '' HUP TERM; exec sleep {mark}\" & echo ready; wait"
+        "trap '' HUP TERM; setsid sh -c \"trap '' HUP TERM; echo ready; exec sleep {mark}\" & wait"
     )))
     .unwrap_or_else(|e| panic!("{e}"));
     hear_ready(&running);
-    until("it runs", || runs(mark));
+    assert!(runs(mark));
     running.control.stop(Duration::from_millis(50));
     assert_eq!(finish(running).status, ExitStatus::Signal(9));
     assert!(!runs(mark), "gone when the wait returns");
@@ -87,25 +87,37 @@ pub fn a_stop_ends_every_descendant() {
 pub fn nothing_survives_a_killed_server() {
     let f = Fixture::new();
     for (mode, mark) in [(Mode::Staged, "7654322.1"), (Mode::Host, "7654322.2")] {
-        let mut spec = f.shell(&format!("sleep {mark} & setsid sleep {mark} & wait"));
+        let mut spec = f.shell(&format!(
+            "sleep {mark} & setsid sleep {mark} & echo ready; wait"
+        ));
         if mode == Mode::Host {
-            spec.command[2] = format!("sleep {mark} & wait").into();
+            spec.command[2] = format!("sleep {mark} & echo ready; wait").into();
         }
         spec.mode = mode;
+        let (told, tell) = nix::unistd::pipe().expect("pipe");
         // SAFETY: this process has one thread.
         let server = match unsafe { fork() }.expect("fork") {
             ForkResult::Child => {
-                let _running = start(&spec);
+                let running = start(&spec).unwrap_or_else(|e| panic!("{e}"));
+                hear_ready(&running);
+                nix::unistd::write(&tell, b"r").expect("write");
                 loop {
                     nix::unistd::pause();
                 }
             }
             ForkResult::Parent { child } => child,
         };
-        until("it runs", || runs(mark));
+        drop(tell);
+        assert_eq!(
+            nix::unistd::read(&told, &mut [0]),
+            Ok(1),
+            "it did not start"
+        );
+        let processes = watched(mark);
         kill(server, Signal::SIGKILL).expect("kill");
         nix::sys::wait::waitpid(server, None).expect("wait");
-        until("everything is gone", || !runs(mark));
+        all_gone(&processes);
+        assert!(!runs(mark));
     }
     assert_eq!(
         fs::read_to_string(f.workspace.join("a.txt")).expect("a"),
@@ -194,10 +206,10 @@ pub fn mode_host_is_a_plain_process() {
         format!("trap '' TERM HUP; sleep {mark} & echo ready; wait; sleep {mark}").into();
     let running = start(&spec).unwrap_or_else(|e| panic!("{e}"));
     hear_ready(&running);
-    until("it runs", || runs(mark));
+    let processes = watched(mark);
     running.control.stop(Duration::from_millis(50));
     assert_eq!(finish(running).status, ExitStatus::Signal(9));
-    until("its group is gone", || !runs(mark));
+    all_gone(&processes);
 }
 
 /// Not a test of a limit: prints what starting and ending `true` costs with two layers.

@@ -115,7 +115,8 @@ pub fn run(client: Client, welcome: Welcome, options: Options) -> anyhow::Result
         size: SizeFollower::default(),
         exit: None,
     };
-    let exit = app.run(&input, &messages, &signals);
+    let exit = app.run(&input.received, &messages, &signals);
+    input.stop();
     app.screen.leave();
     app.link.finish();
     anyhow::ensure!(
@@ -281,6 +282,9 @@ impl App {
         if !matches!(event, Input::Mouse(m) if m.kind == MouseEventKind::Moved) {
             self.soil(Dirty::Urgent);
         }
+        if matches!(event, Input::Resize(_)) {
+            self.screen.forget();
+        }
         let Some(action) = update::interpret(&mut self.model, &self.keymap, event) else {
             return Ok(());
         };
@@ -346,7 +350,11 @@ impl App {
                 Effect::CaptureMouse(on) => self.screen.capture_mouse(on)?,
                 Effect::Suspend => self.suspend()?,
                 Effect::Leave(Leave::Discarded) => self.exit = Some(Exit::Discarded),
-                Effect::Leave(Leave::Detach) => self.exit = Some(self.left()),
+                Effect::Leave(Leave::Detach) => {
+                    // Whatever a hang-up would do: this is none.
+                    self.link.send(Request::Detach);
+                    self.exit = Some(self.left());
+                }
             }
         }
         Ok(())

@@ -34,6 +34,10 @@ pub struct Args {
     /// Check, and say what would be written
     #[arg(long)]
     dry_run: bool,
+    /// Keep what undo needs of the last N commits only, this one included [default: the
+    /// configuration's `keep_undo` when the session began]
+    #[arg(long, value_name = "N", conflicts_with = "dry_run")]
+    keep_undo: Option<u32>,
     /// Afterwards record the written files of the workspace in its git repository
     #[arg(long, value_name = "MESSAGE", conflicts_with = "dry_run")]
     git_commit: Option<String>,
@@ -52,6 +56,7 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
         all: args.all,
         ignored: args.ignored,
         dry_run: args.dry_run,
+        keep_undo: args.keep_undo,
     };
     let outcome = outcome(connection.ask(request))?;
     let code = conclude(&outcome, args.json, false)?;

@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, never, select, unbounded};
 use crossterm::terminal;
-use pvisor::protocol::{Request, ServerMessage, Stream, Welcome};
+use pvisor::protocol::{Request, Role, ServerMessage, Stream, Welcome};
 use pvisor::sandbox::spec::TerminalSize;
 use pvisor::sandbox::{ExitStatus, Stdio};
-use pvisor::session::client::Client;
-use pvisor::session::state::{RunState, SessionState};
+use pvisor::session::client::{Client, ClientError};
+use pvisor::session::state::{RunState, SessionState, Update};
+use pvisor::session::store::Store;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
-use super::connection::apply;
+use super::connection::{apply, hello};
 use super::context::Context;
 use super::error::{CliError, NO_SANDBOX};
 use super::report;
@@ -42,9 +43,12 @@ pub fn run(
     let mut session = Session {
         state: welcome.state,
         client,
+        store: context.store.clone(),
         stdout: Some(io::stdout()),
         stopping: None,
+        notices: Vec::new(),
     };
+    // The server looks a last time before it tells of the end: the changes have arrived by then.
     while session.state.run == Some(RunState::Running) || session.state.run.is_none() {
         select! {
             recv(session.client.messages()) -> message => match message {
@@ -58,7 +62,6 @@ pub fn run(
             },
         }
     }
-    session.settle();
     drop(raw);
     session.conclude()
 }
@@ -66,17 +69,25 @@ pub fn run(
 struct Session {
     state: SessionState,
     client: Arc<Client>,
+    store: Store,
     /// `None` once its reader has gone.
     stdout: Option<io::Stdout>,
     /// The signal that asked for the end.
     stopping: Option<i32>,
+    /// What the person should know; told at the end, when nothing of the command's can mix with it.
+    notices: Vec<String>,
 }
 
 impl Session {
     fn take(&mut self, message: &ServerMessage) {
         match message {
             ServerMessage::Output(stream, bytes) => self.write(*stream, bytes),
-            other => apply(&mut self.state, other),
+            other => {
+                if let ServerMessage::Update(Update::Noticed(notice)) = other {
+                    self.notices.push(notice.clone());
+                }
+                apply(&mut self.state, other);
+            }
         }
     }
 
@@ -93,7 +104,7 @@ impl Session {
                 if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
                     drop(out);
                     self.stdout = None;
-                    let _ = self.client.send(Request::Stop);
+                    self.stop();
                 }
             }
         }
@@ -113,20 +124,24 @@ impl Session {
         if self.stopping.replace(signal).is_some() {
             return Some(ExitCode::from(128 + signal as u8));
         }
-        let _ = self.client.send(Request::Stop);
+        self.stop();
         None
     }
 
-    /// After the end: the server looks a last time, and what it had to say before has arrived.
-    fn settle(&mut self) {
-        let rescan = self.client.call(Request::Rescan);
-        let client = Arc::clone(&self.client);
-        while let Ok(message) = client.messages().try_recv() {
-            self.take(&message);
-        }
-        if let Err(error) = rescan {
-            let error = CliError::from(error);
-            let _ = error.print(&mut io::stderr().lock());
+    /// Asks for the command's end, on a connection of its own: ours may be full of input that the
+    /// command does not read.
+    fn stop(&self) {
+        let socket = self.store.socket(&id(&self.state));
+        let ours = Arc::clone(&self.client);
+        let asking = move || {
+            let asked = Client::connect(&socket, hello(Role::Driver))
+                .and_then(|(client, _)| client.call(Request::Stop));
+            if let Err(ClientError::Connect { .. } | ClientError::Lost(_)) = asked {
+                let _ = ours.send(Request::Stop);
+            }
+        };
+        if std::thread::Builder::new().spawn(asking).is_err() {
+            let _ = self.client.send(Request::Stop);
         }
     }
 
@@ -143,6 +158,9 @@ impl Session {
         }
         // A pipe's reader gets what the command wrote and nothing else.
         if err.is_terminal() {
+            for notice in &self.notices {
+                writeln!(err, "warning: {notice}").ok();
+            }
             writeln!(err, "{}", report::last_word(&session, &self.state)).ok();
         }
         let code = match (self.state.exit, self.stopping) {

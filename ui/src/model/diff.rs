@@ -6,9 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pvisor::LayerPath;
+use pvisor::change::Change;
 use pvisor::layer::Digest;
 
-use super::document::Document;
+use super::document::{Document, Side};
 
 /// Loaded documents are kept up to this many bytes.
 const CACHE_BYTES: usize = 64 << 20;
@@ -70,6 +71,15 @@ pub struct Seen {
     pub after: Option<Arc<Vec<u8>>>,
     /// The agent's side of the state seen before that.
     pub previous: Option<Arc<Vec<u8>>>,
+    /// What names the agent's side then.
+    side: Side,
+}
+
+impl Seen {
+    /// Whether the agent has written since.
+    pub fn is_older_than(&self, change: &Change) -> bool {
+        self.digest != change.digest && !self.side.is(&Side::of(change))
+    }
 }
 
 /// The diff pane.
@@ -97,6 +107,8 @@ pub struct DiffPane {
     pub anchor: Option<usize>,
     /// Only what came since it was seen is shown.
     pub since: Option<Arc<Document>>,
+    /// Cursor and first row of the whole diff meanwhile.
+    whole_place: (usize, usize),
     cache: VecDeque<Arc<Document>>,
     places: HashMap<LayerPath, (usize, usize)>,
     shown: HashMap<LayerPath, Shown>,
@@ -132,19 +144,41 @@ impl DiffPane {
         self.len() == 0
     }
 
+    /// Shows only what came since it was seen.
+    pub fn show_since(&mut self, document: Document) {
+        if self.since.is_none() {
+            self.whole_place = (self.cursor, self.top);
+        }
+        self.since = Some(Arc::new(document));
+        self.anchor = None;
+        self.skip = 0;
+        (self.cursor, self.top) = (0, 0);
+    }
+
+    /// Back to the whole diff, where it was left; false when it is shown already.
+    pub fn leave_since(&mut self) -> bool {
+        let left = self.since.take().is_some();
+        if left {
+            self.anchor = None;
+            self.skip = 0;
+            (self.cursor, self.top) = self.whole_place;
+        }
+        left
+    }
+
     /// Turns to another change (or none), remembering the place in the last one.
     pub fn turn_to(&mut self, key: Option<&LayerPath>) {
         if self.key.as_ref() == key {
             return;
         }
-        if let (Some(old), None) = (&self.key, &self.since) {
+        self.leave_since();
+        if let Some(old) = &self.key {
             self.places.insert(old.clone(), (self.cursor, self.top));
         }
         let place = key.and_then(|k| self.places.get(k)).copied();
         (self.cursor, self.top) = place.unwrap_or((usize::MAX, 0));
         self.key = key.cloned();
         self.document = None;
-        self.since = None;
         self.anchor = None;
         self.left = 0;
         self.skip = 0;
@@ -167,10 +201,13 @@ impl DiffPane {
         };
         if let Some(document) = self.cache.remove(at) {
             self.cache.push_back(Arc::clone(&document));
-            if self.document.is_some() {
-                // The rows moved under a marked range.
+            self.leave_since();
+            if let Some(before) = &self.document {
+                // The rows moved under a marked range; what a person reads keeps its place.
                 self.anchor = None;
-                self.since = None;
+                let above = self.cursor.saturating_sub(self.top);
+                self.cursor = document.follow(before, self.cursor);
+                self.top = self.cursor.saturating_sub(above);
             }
             if self.cursor == usize::MAX {
                 self.cursor = (0..document.rows.len())
@@ -218,6 +255,14 @@ impl DiffPane {
         if seen.is_some_and(|s| s.digest == document.digest) {
             return;
         }
+        if let Some(seen) = self.seen.get_mut(&document.key)
+            && seen.side.is(&document.side)
+        {
+            // Only the host's side moved.
+            seen.digest = document.digest;
+            return;
+        }
+        let seen = self.seen.get(&document.key);
         let previous = seen.and_then(|s| s.after.clone());
         let weight = |a: &Option<Arc<Vec<u8>>>| a.as_ref().map_or(0, |a| a.len());
         let freed = seen.map_or(0, |s| weight(&s.previous));
@@ -232,6 +277,7 @@ impl DiffPane {
                 digest: document.digest,
                 after,
                 previous,
+                side: document.side,
             },
         );
     }

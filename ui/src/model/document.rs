@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use pvisor::LayerPath;
-use pvisor::change::{Change, ChangeKind};
+use pvisor::change::{Change, ChangeKind, Risk};
 use pvisor::diff::rows::{DiffRow, RowKind, rows};
 use pvisor::diff::{FileDiff, ItemId, ItemKind, as_text, diff};
 use pvisor::layer::{Digest, FileType, Node};
@@ -15,6 +15,9 @@ const CONTEXT: usize = 3;
 
 /// A binary larger than this is not shown as text.
 const BINARY_SHOWN: usize = 256 * 1024;
+
+/// Rows up and down in which a line is looked for when its file was rewritten.
+const FOLLOWED: usize = 2_000;
 
 /// One row of the diff pane.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +52,30 @@ pub struct Document {
     pub mixed_line_ends: bool,
     /// The agent's side, to compare with what comes later.
     pub after: Option<Arc<Vec<u8>>>,
+    /// What names the agent's side.
+    pub side: Side,
+}
+
+/// Names the agent's side of a change: a commit moves the other one only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Side {
+    content: Option<Digest>,
+    mode: Option<u32>,
+}
+
+impl Side {
+    /// The agent's side of this change.
+    pub fn of(change: &Change) -> Self {
+        Self {
+            content: change.after.as_ref().and_then(|n| n.digest),
+            mode: change.after.as_ref().map(|n| n.mode),
+        }
+    }
+
+    /// Both are the same bytes with the same permissions.
+    pub fn is(&self, other: &Self) -> bool {
+        self.content.is_some() && self == other
+    }
 }
 
 impl Document {
@@ -61,8 +88,12 @@ impl Document {
             hidden: 0,
             mixed_line_ends: false,
             after: None,
+            side: Side::of(change),
         };
         document.push_items(change, contents);
+        if change.risks.contains(&Risk::OutsideLink) {
+            document.note(&format!("the link leads out of the {}", change.key.layer));
+        }
         if contents.too_large {
             document.note("too large to be shown here; it can be decided on as a whole");
         } else if shows_lines(change) {
@@ -91,6 +122,7 @@ impl Document {
             hidden: 0,
             mixed_line_ends: false,
             after: None,
+            side: Side::default(),
         };
         document.note("what changed since you looked; decisions are made in the full diff");
         for mut row in rows(old, new, &diff(old, new), CONTEXT) {
@@ -202,6 +234,41 @@ impl Document {
         row..end.unwrap_or(self.rows.len())
     }
 
+    /// Where the row `row` of `old`, an earlier state of the same change, is found in this one: the
+    /// same line nearest to where the baseline's line numbers lead.
+    pub fn follow(&self, old: &Document, row: usize) -> usize {
+        let last = self.rows.len().saturating_sub(1);
+        let number = |r: &DocRow| match r {
+            DocRow::Line(l) => l.old_no,
+            _ => None,
+        };
+        let Some(wanted) = old.rows.get(row) else {
+            return row.min(last);
+        };
+        // The nearest row above that the baseline has too, else the nearest below.
+        let up = (0..=row).rev().find(|r| number(&old.rows[*r]).is_some());
+        let known = up.or_else(|| (row..old.rows.len()).find(|r| number(&old.rows[*r]).is_some()));
+        let near = known.and_then(|r| {
+            let n = number(&old.rows[r])?;
+            let there = self.rows.iter().position(|o| number(o) == Some(n))?;
+            Some((there + row).saturating_sub(r))
+        });
+        let near = near.unwrap_or(row).min(last);
+        let alike = |r: &usize| match (&self.rows[*r], wanted) {
+            (DocRow::Line(a), DocRow::Line(b)) => a.kind == b.kind && a.bytes == b.bytes,
+            (a, b) => a == b,
+        };
+        if alike(&near) {
+            return near;
+        }
+        (1..=FOLLOWED)
+            .flat_map(|d| [near.checked_sub(d), Some(near + d)])
+            .flatten()
+            .filter(|r| *r <= last)
+            .find(alike)
+            .unwrap_or(near)
+    }
+
     /// Bytes it holds, roughly.
     pub fn weight(&self) -> usize {
         let rows: usize = self
@@ -251,10 +318,13 @@ fn whole_text(change: &Change) -> Vec<u8> {
     let size = |n: &Option<Node>| n.as_ref().map_or(0, |n| n.size);
     // Of anything but a file the size says nothing.
     let described = |word: &str, n: &Option<Node>| {
-        let text = format!("{word} {}, mode {}", what(n), mode(n.as_ref()));
+        let text = format!("{word} {}", what(n));
         match n {
-            Some(n) if n.file_type == FileType::File => format!("{text}, {} bytes", n.size),
-            _ => text,
+            Some(link) if link.file_type == FileType::Symlink => text,
+            Some(file) if file.file_type == FileType::File => {
+                format!("{text}, mode {}, {}", mode(n.as_ref()), bytes(file.size))
+            }
+            _ => format!("{text}, mode {}", mode(n.as_ref())),
         }
     };
     let mut text = match &change.kind {
@@ -268,9 +338,9 @@ fn whole_text(change: &Change) -> Vec<u8> {
         )
         .into_bytes(),
         _ => format!(
-            "content, {} -> {} bytes",
+            "content, {} -> {}",
             size(&change.before),
-            size(&change.after)
+            bytes(size(&change.after))
         )
         .into_bytes(),
     };
@@ -280,6 +350,14 @@ fn whole_text(change: &Change) -> Vec<u8> {
         text.extend_from_slice(target);
     }
     text
+}
+
+fn bytes(n: u64) -> String {
+    if n == 1 {
+        "1 byte".to_owned()
+    } else {
+        format!("{n} bytes")
+    }
 }
 
 fn meta_text(change: &Change) -> Vec<u8> {

@@ -47,6 +47,8 @@ pub enum Row {
         layer: String,
         /// Its changes, ignored ones apart.
         members: Range<usize>,
+        /// Those of them that are not folded: what is to be decided one by one.
+        plain: Range<usize>,
         /// Whether its rows follow.
         open: bool,
     },
@@ -171,12 +173,17 @@ pub struct List {
     pub top: usize,
     /// Order.
     pub order: Order,
+    /// The row the cursor was put on when nobody had moved it yet.
+    placed: Option<usize>,
     /// Folding that a person changed.
     open: HashMap<RowId, bool>,
     /// Decisions over the members before each index.
     sums: Vec<Tally>,
-    /// Over everything that has to be decided: ignored and touched ones apart.
+    /// Over everything that has to be decided: ignored and touched ones apart, and the home
+    /// directory's, which no commit takes with the rest.
     pub tally: Tally,
+    /// The same of the home directory.
+    pub home: Tally,
     /// Ignored changes.
     pub ignored: usize,
     /// Changes that the host's own edits stand against.
@@ -209,12 +216,13 @@ impl List {
     /// Makes the rows anew; the cursor stays on its row, or near it.
     pub fn rebuild(&mut self, state: &SessionState) {
         let stays = self.rows.get(self.cursor).map(|r| self.id(r));
-        let first = self.rows.is_empty();
+        let untouched = self.rows.is_empty() || self.placed == Some(self.cursor);
         self.members.clear();
         self.rows.clear();
         self.ignored = 0;
         self.conflicts = 0;
         self.tally = Tally::default();
+        self.home = Tally::default();
         let mut layers: Vec<&str> = state.changes.keys().map(|k| k.layer.as_str()).collect();
         layers.dedup();
         // The workspace first, the home directory last.
@@ -232,14 +240,16 @@ impl List {
         }
         if let Some(at) = stays.and_then(|id| self.rows.iter().position(|r| self.id(r) == id)) {
             self.cursor = at;
-        } else if first {
-            self.cursor = self
-                .rows
-                .iter()
-                .position(|r| matches!(r, Row::Change { .. }))
-                .unwrap_or(0);
         }
         self.cursor = self.cursor.min(self.rows.len().saturating_sub(1));
+        if untouched {
+            // Groups come and go before the first change does.
+            let is_change = |r: &Row| matches!(r, Row::Change { .. });
+            if !self.current().is_some_and(is_change) {
+                self.cursor = self.rows.iter().position(is_change).unwrap_or(0);
+            }
+            self.placed = Some(self.cursor);
+        }
     }
 
     /// Members of a layer: risky, tree, touched, objects, ignored.
@@ -262,7 +272,11 @@ impl List {
                 }
             };
             if part <= 1 {
-                self.tally.add(summary);
+                if layer == HOME {
+                    self.home.add(summary);
+                } else {
+                    self.tally.add(summary);
+                }
             }
             self.conflicts += usize::from(change.conflict.is_some());
             self.ignored += usize::from(part == 4);
@@ -297,6 +311,7 @@ impl List {
         self.rows.push(Row::Layer {
             layer: layer.clone(),
             members: start..objects,
+            plain: start..tree,
             open,
         });
         if !open {
@@ -364,12 +379,30 @@ impl List {
             };
             let mut end = skip + slash;
             let below = self.range_below(at..members.end, &path[..=end]);
+            let own = self.own(&members, &path[..end]);
+            let new = |member: usize| {
+                let change = state.changes.get(&self.members[member].key);
+                change.is_some_and(|c| c.kind == ChangeKind::Added)
+            };
+            let chain_of_new = own.is_some_and(new);
+            // What is left for the rows below this one.
+            let mut rest = below.clone();
             // A chain of directories with nothing else in them is one row.
             loop {
-                let first = self.members[below.start].key.path.as_bytes();
-                let last = self.members[below.end - 1].key.path.as_bytes();
+                let first = self.members[rest.start].key.path.as_bytes();
+                let last = self.members[rest.end - 1].key.path.as_bytes();
                 let Some(next) = first[end + 1..].iter().position(|b| *b == b'/') else {
-                    break;
+                    // A new directory with nothing in it but another new one.
+                    let deeper = rest.start + 1..rest.end;
+                    let prefix = [first, b"/"].concat();
+                    let alone =
+                        !deeper.is_empty() && self.range_below(deeper.clone(), &prefix) == deeper;
+                    if !(chain_of_new && alone && new(rest.start)) {
+                        break;
+                    }
+                    end = first.len();
+                    rest = deeper;
+                    continue;
                 };
                 let longer = end + 1 + next;
                 let one_dir = last.get(..=longer) == Some(&first[..=longer]);
@@ -378,8 +411,8 @@ impl List {
                 }
                 end = longer;
             }
-            let bytes = &self.members[below.start].key.path.as_bytes()[..end];
-            let own = self.own(&members, bytes);
+            let bytes = &self.members[rest.start].key.path.as_bytes()[..end];
+            let own = own.or_else(|| self.own(&members, bytes));
             // A prefix of a valid path up to a slash is one.
             let path = RelPath::new(bytes).unwrap_or_default();
             let dir = LayerPath::new(self.members[at].key.layer.clone(), path);
@@ -393,7 +426,7 @@ impl List {
                 open,
             });
             if open {
-                self.push_tree(state, below.clone(), end + 1, depth + 1);
+                self.push_tree(state, rest, end + 1, depth + 1);
             } else {
                 for member in below.clone() {
                     let key = &self.members[member].key;
@@ -475,11 +508,16 @@ impl List {
             Row::Dir { members, own, .. } => (members.clone(), *own),
             Row::Layer { members, .. } | Row::Fold { members, .. } => (members.clone(), None),
         };
-        let mut tally = self.sums[range.end].minus(&self.sums[range.start]);
+        let mut tally = self.tally_in(&range);
         if let Some(own) = own {
             tally.add(self.members[own].summary);
         }
         tally
+    }
+
+    /// Decisions over these members.
+    pub fn tally_in(&self, range: &Range<usize>) -> Tally {
+        self.sums[range.end].minus(&self.sums[range.start])
     }
 
     /// Folds or opens a group; `None` toggles. Returns whether anything moved.
@@ -494,6 +532,7 @@ impl List {
         let wanted = open.unwrap_or(!now);
         let id = self.id(row);
         self.open.insert(id, wanted);
+        self.placed = None;
         wanted != now
     }
 

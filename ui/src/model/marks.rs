@@ -2,6 +2,7 @@
 //! Owns them so that one thing looks the same everywhere; colours are the theme's.
 
 use pvisor::change::{Change, ChangeKind, Risk};
+use pvisor::diff::{ItemKind, ItemRef};
 use pvisor::layer::FileType;
 use pvisor::review::{FileDecision, Summary};
 
@@ -99,4 +100,34 @@ pub fn holding<'a>(
     decision: Option<&'a FileDecision>,
 ) -> Option<&'a FileDecision> {
     decision.filter(|d| d.digest == change.digest)
+}
+
+/// So many of these.
+pub fn count(n: usize, noun: &str) -> String {
+    if n == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{n} {noun}s")
+    }
+}
+
+/// An item of a change, or lines of it, as a person would say it.
+pub fn item_words(change: &Change, named: &ItemRef) -> String {
+    let Some(item) = change.items.iter().find(|i| i.id == named.id) else {
+        return pvisor::text::visible(named.to_string().as_bytes()).into_owned();
+    };
+    match (item.kind, named.lines) {
+        (ItemKind::Hunk, lines) => {
+            let at = if item.new.len > 0 { item.new } else { item.old };
+            let hunk = format!("hunk at line {}", at.start.max(1));
+            match lines {
+                None => hunk,
+                Some((a, b)) if a == b => format!("line {a} of the {hunk}"),
+                Some((a, b)) => format!("lines {a}-{b} of the {hunk}"),
+            }
+        }
+        (ItemKind::Whole, _) if change.from().is_some() => "the rename".to_owned(),
+        (ItemKind::Whole, _) => "all of it".to_owned(),
+        (kind, _) => kind.name().to_owned(),
+    }
 }

@@ -8,6 +8,7 @@ pub mod document;
 pub mod layout;
 pub mod list;
 pub mod marks;
+pub mod verdicts;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -205,6 +206,14 @@ impl Model {
         }
         self.notices.push_back(notice.clone());
         self.notice = Some(notice);
+    }
+
+    /// Answers a key that did nothing: shown until the next one, not kept. `text` must be sanitised.
+    pub fn hint(&mut self, text: impl Into<String>) {
+        self.notice = Some(Notice {
+            severity: Severity::Info,
+            text: text.into(),
+        });
     }
 
     /// When the screen changes by itself next, if it does: consent becomes possible.

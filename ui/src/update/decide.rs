@@ -9,13 +9,15 @@ use pvisor::diff::rows::RowKind;
 use pvisor::diff::{ItemId, ItemRef};
 use pvisor::layer::{Digest, FileType};
 use pvisor::protocol::{Request, Role, Say, Target};
-use pvisor::review::{Summary, Verdict, item_summary, line_verdict};
+use pvisor::review::{Summary, Verdict, line_verdict};
 use pvisor::session::state::SessionState;
 
 use super::{navigate, pages, search};
+use crate::action::Name;
 use crate::effect::{Effect, Purpose};
 use crate::model::dialog::{Choice, Dialog, Step, Subject, TextFor, TextLine};
 use crate::model::document::DocRow;
+use crate::model::verdicts::Verdicts;
 use crate::model::{Model, Pane, Severity, marks};
 
 /// A group larger than this asks before it is approved as one.
@@ -28,13 +30,20 @@ struct Chosen {
     label: String,
 }
 
-/// The decision's subject: by the row of the focused pane.
-fn chosen(model: &mut Model, state: &SessionState) -> Option<Chosen> {
-    if model.role < Role::Reviewer {
+fn may_decide(model: &mut Model) -> bool {
+    let may = model.role >= Role::Reviewer;
+    if !may {
         model.say(
             Severity::Warning,
             "You are looking only: decisions need the role reviewer.",
         );
+    }
+    may
+}
+
+/// The decision's subject: by the row of the focused pane.
+fn chosen(model: &mut Model, state: &SessionState) -> Option<Chosen> {
+    if !may_decide(model) {
         return None;
     }
     match model.focus {
@@ -70,12 +79,10 @@ fn from_list(model: &mut Model, state: &SessionState) -> Option<Chosen> {
     if targets.is_empty() {
         return None;
     }
-    let label = match targets.as_slice() {
-        [(key, ..)] => key.to_string(),
-        many => format!("{} changes", many.len()),
-    };
+    let choice = Choice { targets };
+    let label = describe(state, &choice);
     Some(Chosen {
-        choice: Choice { targets },
+        choice,
         approved: model.list.tally_of(&row).summary() == Summary::Approved,
         label,
     })
@@ -144,50 +151,43 @@ fn from_diff(model: &mut Model, state: &SessionState) -> Option<Chosen> {
             .or_insert(Some((line, line)));
     }
     if picked.is_empty() {
-        model.say(
-            Severity::Info,
-            "There is nothing to decide on this line: go to a hunk, or take the whole file.",
+        let key = |name| model.keymap.key(name).unwrap_or_default();
+        let text = format!(
+            "There is nothing to decide on this line: `{}` goes to the next hunk, `{}` takes the \
+             whole file.",
+            key(Name::NextHunk),
+            key(Name::WholeFile)
         );
+        model.hint(text);
         return None;
     }
     let decision = state
         .decisions
         .get(&document.key)
         .filter(|d| d.digest == document.digest);
-    let items = state
-        .changes
-        .get(&document.key)
-        .map(|c| c.items.as_slice())
-        .unwrap_or_default();
-    let approved = picked.iter().all(|(id, span)| {
-        items.iter().find(|i| i.id == *id).is_some_and(|item| {
-            let Some((first, last)) = *span else {
-                return item_summary(item, decision) == Summary::Approved;
-            };
-            (first..=last).all(|line| line_verdict(item, line, decision) == Some(Verdict::Approved))
-        })
+    let change = state.changes.get(&document.key);
+    let verdicts = change.map(|c| Verdicts::of(c, decision));
+    let approved = verdicts.is_some_and(|verdicts| {
+        picked
+            .iter()
+            .all(|(id, span)| match (*span, verdicts.item(id)) {
+                (None, _) => verdicts.summary(id) == Some(Summary::Approved),
+                (Some((first, last)), Some(item)) => (first..=last)
+                    .all(|line| line_verdict(item, line, decision) == Some(Verdict::Approved)),
+                (Some(_), None) => false,
+            })
     });
     let items: Vec<ItemRef> = picked
         .into_iter()
         .map(|(id, lines)| ItemRef { id, lines })
         .collect();
-    let label = format!(
-        "{} of {}",
-        items
-            .iter()
-            .map(|i| pvisor::text::visible(i.to_string().as_bytes()).into_owned())
-            .collect::<Vec<_>>()
-            .join(", "),
-        document.key
-    );
+    let target = Target::Items(document.key.clone(), items);
+    let choice = Choice {
+        targets: vec![(document.key.clone(), target, document.digest)],
+    };
+    let label = describe(state, &choice);
     Some(Chosen {
-        choice: Choice {
-            targets: vec![(
-                document.key.clone(),
-                Target::Items(document.key.clone(), items),
-                document.digest,
-            )],
-        },
+        choice,
         approved,
         label,
     })
@@ -272,7 +272,7 @@ pub fn rejected(
     reason: &str,
 ) -> Vec<Effect> {
     let reason = Some(reason.trim().to_owned()).filter(|r| !r.is_empty());
-    let label = format!("rejected: {}", describe(choice));
+    let label = format!("rejected: {}", describe(state, choice));
     let effects = say(model, state, choice, &Say::Reject(reason), &label);
     after_range(model);
     effects
@@ -280,12 +280,25 @@ pub fn rejected(
 
 /// Consent to approve many was given.
 pub fn approved(model: &mut Model, state: &SessionState, choice: &Choice) -> Vec<Effect> {
-    let label = format!("approved: {}", describe(choice));
+    let label = format!("approved: {}", describe(state, choice));
     say(model, state, choice, &Say::Approve, &label)
 }
 
-fn describe(choice: &Choice) -> String {
+/// What was chosen, in words.
+fn describe(state: &SessionState, choice: &Choice) -> String {
     match choice.targets.as_slice() {
+        [(key, Target::Items(_, items), _)] => match (items.as_slice(), state.changes.get(key)) {
+            (all, Some(change)) if all.len() == change.items.len() => {
+                let whole = all.iter().all(|i| i.lines.is_none());
+                match all {
+                    [one] if !whole => format!("{key}, {}", marks::item_words(change, one)),
+                    _ if whole => key.to_string(),
+                    many => format!("{key}, {}", marks::count(many.len(), "item")),
+                }
+            }
+            ([one], Some(change)) => format!("{key}, {}", marks::item_words(change, one)),
+            (many, _) => format!("{key}, {}", marks::count(many.len(), "item")),
+        },
         [(key, ..)] => key.to_string(),
         many => format!("{} changes", many.len()),
     }
@@ -307,7 +320,7 @@ pub fn whole_file(model: &mut Model, state: &SessionState) -> Vec<Effect> {
     if model.focus == Pane::Files {
         return approve(model, state);
     }
-    if model.role < Role::Reviewer {
+    if !may_decide(model) {
         return Vec::new();
     }
     let Some(document) = model.diff.document.clone() else {
@@ -425,7 +438,7 @@ fn replay(model: &mut Model, back: bool) -> Vec<Effect> {
         } else {
             "There is no decision to make again."
         };
-        model.say(Severity::Info, text);
+        model.hint(text);
         return Vec::new();
     };
     let (word, requests) = if back {

@@ -26,8 +26,7 @@ pub fn cancel(model: &mut Model) -> Vec<Effect> {
     if model.dialog.take().is_some() || model.diff.anchor.take().is_some() {
         return Vec::new();
     }
-    if model.diff.since.take().is_some() {
-        model.diff.cursor = 0;
+    if model.diff.leave_since() {
         return Vec::new();
     }
     if model.search.take().is_none() {

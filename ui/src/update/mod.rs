@@ -13,13 +13,14 @@ mod talk;
 
 pub use replies::{failed_to_send, loaded, message, replied, since_ready};
 
+use crossterm::event::KeyEvent;
 use pvisor::protocol::Request;
 use pvisor::session::state::{RunState, SessionState};
 
 use crate::action::{Action, Context, Name};
 use crate::effect::Effect;
 use crate::input::Input;
-use crate::keymap::{Keymap, Meaning};
+use crate::keymap::{Key, Keymap, Meaning};
 use crate::model::dialog::Dialog;
 use crate::model::{Model, Pane, Severity};
 
@@ -36,7 +37,10 @@ pub fn interpret(model: &mut Model, keymap: &Keymap, input: &Input) -> Option<Ac
             model.last_key = model.now;
             None
         }
-        Meaning::Nothing => None,
+        Meaning::Nothing => match input {
+            Input::Key(key) => Some(Action::Unbound(*key)),
+            _ => None,
+        },
     }
 }
 
@@ -74,8 +78,25 @@ pub fn update(model: &mut Model, state: &SessionState, action: Action) -> Vec<Ef
         Action::Paste(text) => talk::paste(model, state, &text),
         Action::Pointer(event) => pointer::pointer(model, state, event),
         Action::Focused(focused) => talk::focused(model, state, focused),
-        Action::Resized(_) | Action::Unbound(_) => Vec::new(),
+        Action::Unbound(key) => {
+            unbound(model, &key);
+            Vec::new()
+        }
+        Action::Resized(_) => Vec::new(),
     }
+}
+
+/// A key without a meaning says so, and where the keys are listed.
+fn unbound(model: &mut Model, event: &KeyEvent) {
+    let key = Key::of(event).to_string();
+    let help = model.keymap.key(Name::Help).unwrap_or_default();
+    let text = match model.context() {
+        Context::Confirm | Context::Quit => format!("`{key}` answers nothing here."),
+        Context::Text | Context::Agent => return,
+        Context::Help => format!("`{key}` does nothing here."),
+        _ => format!("`{key}` does nothing here: `{help}` lists the keys."),
+    };
+    model.hint(pvisor::text::visible(text.as_bytes()));
 }
 
 /// On a screen too small to show what is decided, only ways back work.
@@ -133,7 +154,11 @@ fn named(
         Name::PaneLog => focus(model, Pane::Log),
         // One pane at a time is no more than that.
         Name::Zoom => {
-            model.zoom |= model.layout.tabs.is_empty();
+            if model.layout.tabs.is_empty() {
+                model.zoom = true;
+            } else {
+                model.hint("This pane has the whole screen already.");
+            }
             Vec::new()
         }
         Name::Unzoom => set(&mut model.zoom, false),
@@ -172,6 +197,10 @@ fn named(
                 Order::Path => Order::Risk,
             };
             model.stale = true;
+            model.hint(match model.list.order {
+                Order::Risk => "Risk first, then by path.",
+                Order::Path => "By path.",
+            });
             Vec::new()
         }
         Name::Refresh => vec![Effect::Ask(crate::effect::Purpose::Rescan, Request::Rescan)],

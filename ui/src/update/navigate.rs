@@ -99,7 +99,12 @@ fn diff(model: &mut Model, name: Name) {
     match name {
         Name::Left => pane.left = pane.left.saturating_sub(SIDE_STEP),
         Name::Right if !pane.wrap => pane.left += SIDE_STEP,
-        Name::Right => {}
+        Name::Right => {
+            let key = model.keymap.key(Name::Wrap).unwrap_or_default();
+            model.hint(format!(
+                "Long lines are wrapped here: `{key}` changes that."
+            ));
+        }
         // A wrapped row that is taller than the pane is read line by line.
         Name::Down if pane.wrap && pane.cursor == pane.top && !whole.contains(&pane.cursor) => {
             if pane.skip + 1 < MAX_SKIP && model.layout.diff_more {
@@ -171,11 +176,17 @@ pub fn file(model: &mut Model, forward: bool) -> Vec<Effect> {
 /// Puts the cursor on a change, opening whatever hides it.
 pub fn go_to(model: &mut Model, state: &SessionState, key: &pvisor::LayerPath) {
     let find = |model: &Model| {
-        model
-            .list
-            .rows
-            .iter()
-            .position(|r| model.list.change(r).is_some_and(|m| m.key == *key))
+        let rows = &model.list.rows;
+        let own = |r: &Row| model.list.change(r).is_some_and(|m| m.key == *key);
+        // One row may stand for a chain of new directories.
+        let chain = |r: &Row| {
+            matches!(r, Row::Dir { dir, own: Some(_), .. }
+                if dir.layer == key.layer
+                    && (dir.path == key.path || dir.path.ancestors().any(|a| a == key.path)))
+        };
+        rows.iter()
+            .position(own)
+            .or_else(|| rows.iter().position(chain))
     };
     if find(model).is_none() {
         model.list.reveal(key);
@@ -188,8 +199,7 @@ pub fn go_to(model: &mut Model, state: &SessionState, key: &pvisor::LayerPath) {
 
 /// Shows only what the agent changed since the person looked, or everything again.
 pub fn since_seen(model: &mut Model, state: &SessionState) -> Vec<Effect> {
-    if model.diff.since.take().is_some() {
-        model.diff.cursor = 0;
+    if model.diff.leave_since() {
         return Vec::new();
     }
     let found = model.diff.key.as_ref().and_then(|key| {

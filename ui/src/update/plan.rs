@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use pvisor::LayerPath;
-use pvisor::change::Change;
+use pvisor::change::{Change, ChangeKind, Risk};
 use pvisor::commit::Outcome;
 use pvisor::diff::{ItemKind, ItemRef};
 use pvisor::layer::{Digest, Node};
@@ -12,6 +12,7 @@ use pvisor::review::{Summary, Verdict, summary};
 use pvisor::session::state::{CommitRecord, SessionState};
 
 use crate::model::dialog::{PageLine, Subject, Tone};
+use crate::model::marks::count;
 use crate::model::{Model, marks};
 
 /// A change of which something is approved.
@@ -55,18 +56,7 @@ pub fn approved(state: &SessionState) -> Vec<Approved<'_>> {
 
 /// What is approved of a change, in words.
 fn parts(change: &Change, items: &[ItemRef]) -> String {
-    let words: Vec<String> = items
-        .iter()
-        .map(|named| {
-            let kind = change.items.iter().find(|i| i.id == named.id);
-            match (kind.map(|i| i.kind), named.lines) {
-                (Some(ItemKind::Hunk), None) => format!("hunk {}", named.id),
-                (Some(ItemKind::Hunk) | None, _) => format!("lines {named}"),
-                (Some(ItemKind::Whole), _) if change.from().is_some() => "the rename".to_owned(),
-                (Some(kind), _) => kind.name().to_owned(),
-            }
-        })
-        .collect();
+    let words: Vec<String> = items.iter().map(|i| marks::item_words(change, i)).collect();
     words.join(", ")
 }
 
@@ -111,7 +101,7 @@ pub fn describe(
             )];
             lines.push(PageLine::new(
                 Tone::Warn,
-                "What the agent made of them is lost.",
+                "What the agent made of it is lost.",
             ));
             lines.extend(list(state, keys));
             (Digest::of(b"revert"), lines)
@@ -144,14 +134,6 @@ pub fn describe(
     }
 }
 
-fn count(n: usize, noun: &str) -> String {
-    if n == 1 {
-        format!("1 {noun}")
-    } else {
-        format!("{n} {noun}s")
-    }
-}
-
 /// Every class of change with its count: none is hidden behind a total.
 fn classes(state: &SessionState, keys: &[LayerPath]) -> Vec<PageLine> {
     let mut kinds: BTreeMap<&'static str, usize> = BTreeMap::new();
@@ -163,14 +145,23 @@ fn classes(state: &SessionState, keys: &[LayerPath]) -> Vec<PageLine> {
         }
     }
     let mut lines: Vec<PageLine> = kinds
-        .into_iter()
+        .iter()
         .map(|(kind, n)| PageLine::new(Tone::Plain, format!("  {n:>6} {kind}")))
         .collect();
-    lines.extend(
-        risks
-            .into_iter()
-            .map(|(risk, n)| PageLine::new(Tone::Warn, format!("  {n:>6} {}", risk.name()))),
-    );
+    // Marks that say no more than the kind does are left out.
+    let said = |risk: &Risk, n: &usize| {
+        let kind = match risk {
+            Risk::Delete => ChangeKind::Deleted,
+            Risk::TypeChange => ChangeKind::Type,
+            Risk::ModeChange => ChangeKind::Mode,
+            _ => return false,
+        };
+        kinds.get(kind.name()) == Some(n)
+    };
+    lines.extend(risks.iter().filter(|(r, n)| !said(r, n)).map(|(risk, n)| {
+        let text = format!("  {n:>6} marked !{}: {}", marks::badge(*risk), risk.name());
+        PageLine::new(Tone::Warn, text)
+    }));
     lines
 }
 
@@ -256,7 +247,7 @@ fn plan_lines(model: &Model, state: &SessionState) -> Vec<PageLine> {
     lines.push(PageLine::new(
         Tone::Head,
         format!(
-            "Commit {} to the host. Set {}.",
+            "Commit {} to the host (set {}).",
             count(total, "change"),
             plan_hash(state).to_string().get(..12).unwrap_or_default()
         ),
@@ -274,15 +265,16 @@ fn plan_lines(model: &Model, state: &SessionState) -> Vec<PageLine> {
         .collect();
     let files = unseen.iter().filter(|(_, whole)| *whole).count();
     let rows: usize = unseen.iter().map(|(rows, _)| rows).sum();
-    if files > 0 || rows > 0 {
-        lines.push(PageLine::new(
-            Tone::Warn,
-            format!(
-                "Not shown on this screen: {} whole, {} of others.",
-                count(files, "diff"),
-                count(rows, "row")
-            ),
-        ));
+    let never: Vec<String> = [
+        (files > 0).then(|| count(files, "whole diff")),
+        (rows > 0).then(|| format!("{} of a diff", count(rows, "row"))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if !never.is_empty() {
+        let text = format!("Never on this screen: {}.", never.join(", "));
+        lines.push(PageLine::new(Tone::Warn, text));
     }
     lines.push(PageLine::new(Tone::Plain, ""));
     for one in &approved {
@@ -328,11 +320,11 @@ fn plan_entry(model: &Model, one: &Approved) -> Vec<PageLine> {
         Some(0) => {}
         Some(rows) => lines.push(PageLine::new(
             Tone::Warn,
-            format!("      {} of it not shown", count(rows, "row")),
+            format!("      {} of it never shown", count(rows, "row")),
         )),
         None if change.added > 0 || change.removed > 0 => lines.push(PageLine::new(
             Tone::Warn,
-            format!("      not shown: +{} -{}", change.added, change.removed),
+            format!("      never shown: +{} -{}", change.added, change.removed),
         )),
         None => {}
     }

@@ -10,7 +10,7 @@ use super::pages;
 use crate::effect::{Effect, Leave, Purpose};
 use crate::model::dialog::Check;
 use crate::model::document::Document;
-use crate::model::{Model, Notice, Severity};
+use crate::model::{Model, Notice, Severity, marks};
 
 /// Takes a message in. Returns whether anything on the screen may look different.
 pub fn message(model: &mut Model, state: &mut SessionState, message: ServerMessage) -> bool {
@@ -112,7 +112,10 @@ fn say_outcome(model: &mut Model, word: &str, outcome: &Outcome) {
     match outcome {
         Outcome::Committed { number, paths } => model.say(
             Severity::Info,
-            format!("Commit {number}: {word} {} paths.", paths.len()),
+            format!(
+                "Commit {number}: {word} {}.",
+                marks::count(paths.len(), "path")
+            ),
         ),
         Outcome::Refused { refusals } => {
             for refusal in refusals.iter().rev() {
@@ -205,9 +208,6 @@ pub fn since_ready(model: &mut Model, document: Document) {
         .as_ref()
         .is_some_and(|d| d.key == document.key && d.digest == document.digest);
     if current && model.diff.key.as_ref() == Some(&document.key) {
-        model.diff.since = Some(std::sync::Arc::new(document));
-        model.diff.anchor = None;
-        model.diff.cursor = 0;
-        model.diff.top = 0;
+        model.diff.show_since(document);
     }
 }

@@ -3,6 +3,7 @@
 use pvisor::change::{Change, Risk};
 use pvisor::layer::FileType;
 use pvisor::review::Summary;
+use pvisor::session::state::RunState;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -18,12 +19,10 @@ pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene, layout: &mut Layout) {
     let list = &scene.model.list;
     let height = usize::from(area.height);
     if list.rows.is_empty() {
-        let text = if scene.state.boundary.mode == "host" {
-            "Mode host: nothing is staged."
-        } else {
-            "No change yet."
-        };
-        line::draw_text(buf, area, text, scene.theme.style("ui.text.dim"));
+        for (y, text) in (area.top()..area.bottom()).zip(nothing(scene)) {
+            let row = Rect::new(area.x, y, area.width, 1);
+            line::draw_text(buf, row, text, scene.theme.style("ui.text.dim"));
+        }
         return;
     }
     let lowest = (list.cursor + 1).saturating_sub(height);
@@ -38,6 +37,20 @@ pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene, layout: &mut Layout) {
         draw_row(buf, row, scene, &list.rows[at], over);
     }
     layout.list_rows = top..end;
+}
+
+/// What an empty list says.
+fn nothing(scene: Scene) -> [&'static str; 2] {
+    if scene.state.boundary.mode == "host" {
+        return [
+            "Mode host: nothing is staged.",
+            "The agent writes to your files directly.",
+        ];
+    }
+    match scene.state.run {
+        Some(RunState::Running) => ["No change yet.", "What the agent writes appears here."],
+        _ => ["No change.", "Your files are as they were."],
+    }
 }
 
 /// The style of the row under a pane's cursor.
@@ -112,10 +125,11 @@ fn draw_row(buf: &mut Buffer, row: Rect, scene: Scene, what: &Row, over: Option<
     };
     let fold = |open: &bool| if *open { "▾" } else { "▸" };
     match what {
-        Row::Layer { layer, open, .. } => {
-            let tally = list.tally_of(what);
-            sign(&mut pen, tally.summary());
-            pen.right(&[("ui.text.dim", counts(&tally))]);
+        Row::Layer {
+            layer, open, plain, ..
+        } => {
+            sign(&mut pen, list.tally_of(what).summary());
+            pen.right(&[("ui.text.dim", counts(&list.tally_in(plain)))]);
             pen.word("list.layer", fold(open));
             pen.word("list.layer", " ");
             let root = scene
@@ -213,7 +227,9 @@ fn indent(pen: &mut Pen, depth: usize) {
 
 fn counts(tally: &Tally) -> String {
     let left = tally.undecided + tally.mixed;
-    if left == 0 {
+    if tally.total() == 0 {
+        String::new()
+    } else if left == 0 {
         format!("{} decided", tally.total())
     } else {
         format!("{left} of {} left", tally.total())
@@ -225,7 +241,7 @@ fn draw_change(pen: &mut Pen, change: &Change, skip: usize, depth: usize) {
     let moved = model
         .diff
         .seen(&change.key)
-        .is_some_and(|s| s.digest != change.digest);
+        .is_some_and(|s| s.is_older_than(change));
     let right = badges(pen, change);
     pen.right(&right);
     indent(pen, depth);
@@ -240,7 +256,9 @@ fn draw_change(pen: &mut Pen, change: &Change, skip: usize, depth: usize) {
     }
     let mut text = Vec::new();
     if let Some(from) = change.from() {
-        text.extend_from_slice(from.as_bytes());
+        // Both names without what the rows above already show, where they share it.
+        let (from, shown) = (from.as_bytes(), &change.key.path.as_bytes()[..skip]);
+        text.extend_from_slice(from.strip_prefix(shown).unwrap_or(from));
         text.extend_from_slice(b" -> ");
     }
     if change.key.path.is_root() {
@@ -297,8 +315,8 @@ fn badges(pen: &Pen, change: &Change) -> Vec<(&'static str, String)> {
         words.push(("risk.low", format!("!{rest}")));
     }
     if change.file_type() == FileType::File && change.added + change.removed > 0 {
-        words.push(("diff.plus", format!("+{}", change.added)));
-        words.push(("diff.minus", format!("-{}", change.removed)));
+        words.push(("kind.added", format!("+{}", change.added)));
+        words.push(("kind.deleted", format!("-{}", change.removed)));
     }
     words
 }

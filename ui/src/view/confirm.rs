@@ -83,7 +83,15 @@ fn answer(scene: Scene, page: &Confirm, below: usize) -> (&'static str, String) 
         .armed_at(scene.model.last_key)
         .is_some_and(|t| t <= scene.model.now);
     if armed {
-        ("page.armed", format!(" {}: yes   {no} ", key(Name::Accept)))
+        let what = match &page.subject {
+            Subject::Commit => "commit",
+            Subject::UndoCommit(_) => "put it back",
+            Subject::Revert(_) => "take it back",
+            Subject::Discard => "throw it away",
+            Subject::Approve(_) => "approve",
+        };
+        let yes = key(Name::Accept);
+        ("page.armed", format!(" {yes}: yes, {what}   {no} "))
     } else {
         ("ui.text.dim", format!(" {} ...  {no} ", key(Name::Accept)))
     }

@@ -1,9 +1,11 @@
 //! The diff pane: items, hunks and lines of one change. Only what is on the screen is laid out.
 
+use std::cell::OnceCell;
+
 use pvisor::change::Change;
 use pvisor::diff::rows::{DiffRow, RowKind};
 use pvisor::diff::{Item, ItemId};
-use pvisor::review::{FileDecision, Summary, Verdict, item_summary, line_verdict, reason};
+use pvisor::review::{FileDecision, Summary, Verdict, line_verdict, reason};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -13,6 +15,7 @@ use super::changes::cursor_style;
 use crate::action::Name;
 use crate::model::document::{DocRow, Document};
 use crate::model::layout::Layout;
+use crate::model::verdicts::Verdicts;
 use crate::model::{Pane, marks};
 use crate::widget::line::{self, Glyphs, How, Look};
 
@@ -30,8 +33,10 @@ pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene, layout: &mut Layout) {
     }
     let model = scene.model;
     let Some(key) = &model.diff.key else {
-        let text = "No change is selected.";
-        line::draw_text(buf, head, text, scene.theme.style("ui.text.dim"));
+        for (y, text) in (area.top()..area.bottom()).zip(about_group(scene)) {
+            let row = Rect::new(area.x, y, area.width, 1);
+            line::draw_text(buf, row, &text, scene.theme.style("ui.text.dim"));
+        }
         return;
     };
     let change = scene.state.changes.get(key);
@@ -58,10 +63,40 @@ pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene, layout: &mut Layout) {
             .decisions
             .get(key)
             .filter(|d| d.digest == document.digest),
+        verdicts: OnceCell::new(),
         numbers: number_width(document),
         body,
     };
     page.draw(buf, layout);
+}
+
+/// What is said of a group of changes, which has no diff of its own.
+fn about_group(scene: Scene) -> Vec<String> {
+    let list = &scene.model.list;
+    let Some(row) = list.current() else {
+        return vec!["The diff of a change appears here.".into()];
+    };
+    let tally = list.tally_of(row);
+    let key = |name| scene.model.keymap.key(name).unwrap_or_default();
+    vec![
+        format!(
+            "{}: {} undecided, {} approved, {} rejected{}.",
+            marks::count(tally.total(), "change"),
+            tally.undecided,
+            tally.approved,
+            tally.rejected,
+            match tally.mixed {
+                0 => String::new(),
+                n => format!(", {n} in part"),
+            }
+        ),
+        format!(
+            "In the list `{}` opens or folds them, `{}` approves all, `{}` rejects all.",
+            key(Name::ApproveNext),
+            key(Name::Approve),
+            key(Name::Reject)
+        ),
+    ]
 }
 
 /// What is known of the change as a whole.
@@ -149,6 +184,8 @@ struct Page<'a> {
     document: &'a Document,
     change: Option<&'a Change>,
     decision: Option<&'a FileDecision>,
+    /// The same by item, made when it is asked for.
+    verdicts: OnceCell<Option<Verdicts<'a>>>,
     numbers: usize,
     body: Rect,
 }
@@ -343,13 +380,18 @@ impl Page<'_> {
         all
     }
 
+    fn verdicts(&self) -> Option<&Verdicts<'_>> {
+        let make = || self.change.map(|c| Verdicts::of(c, self.decision));
+        self.verdicts.get_or_init(make).as_ref()
+    }
+
     fn item(&self, id: &ItemId) -> Option<&Item> {
-        self.change?.items.iter().find(|i| i.id == *id)
+        self.verdicts()?.item(id)
     }
 
     fn summary(&self, id: &ItemId) -> Summary {
-        self.item(id)
-            .map_or(Summary::Undecided, |item| item_summary(item, self.decision))
+        let found = self.verdicts().and_then(|v| v.summary(id));
+        found.unwrap_or(Summary::Undecided)
     }
 
     fn draw_gutter(

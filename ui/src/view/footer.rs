@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::{Scene, log};
-use crate::action::{Name, TABLE};
+use crate::action::{Context, Name, TABLE};
 use crate::model::dialog::{Dialog, TextFor, TextLine};
 use crate::widget::line::{self, Look};
 
@@ -25,10 +25,21 @@ pub fn draw(buf: &mut Buffer, row: Rect, scene: Scene) -> Option<(u16, u16)> {
 /// The keys that matter here: how to get help and out at the right, the others as far as they fit.
 fn hints(buf: &mut Buffer, row: Rect, scene: Scene) {
     let context = scene.model.context();
+    let on_help: &[(Name, &str)] = match context {
+        Context::Help => &[
+            (Name::Down, "down"),
+            (Name::Up, "up"),
+            (Name::PageDown, "page down"),
+            (Name::PageUp, "page up"),
+        ],
+        _ => &[],
+    };
     let shown: Vec<(Name, String, &str)> = TABLE
         .iter()
         .filter(|e| !e.hint.is_empty() && e.contexts.contains(&context))
-        .filter_map(|e| Some((e.name, scene.model.keymap.key(e.name)?, e.hint)))
+        .map(|e| (e.name, e.hint))
+        .chain(on_help.iter().copied())
+        .filter_map(|(name, hint)| Some((name, scene.model.keymap.key(name)?, hint)))
         .collect();
     let (last, first): (Vec<_>, Vec<_>) = shown
         .into_iter()

@@ -44,10 +44,12 @@ fn lines(keymap: &Keymap) -> Vec<Line> {
 
 /// Draws the page from line `top` on.
 pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene, top: usize, layout: &mut Layout) {
-    let inside = pane::draw(buf, area, b"keys", true, scene.theme);
     let lines = lines(&scene.model.keymap);
-    let height = usize::from(inside.height);
+    let height = usize::from(area.height.saturating_sub(2));
     let top = top.min(lines.len().saturating_sub(height));
+    let end = (top + height).min(lines.len());
+    let title = format!("keys, lines {}-{end} of {}", top + 1, lines.len());
+    let inside = pane::draw(buf, area, title.as_bytes(), true, scene.theme);
     for (y, line) in (inside.top()..inside.bottom()).zip(lines.iter().skip(top)) {
         let row = Rect::new(inside.x, y, inside.width, 1);
         match line {
@@ -63,7 +65,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene, top: usize, layout: &mut
             Line::Blank => {}
         }
     }
-    layout.page = Some(top..(top + height).min(lines.len()));
+    layout.page = Some(top..end);
     layout.page_len = lines.len();
 }
 

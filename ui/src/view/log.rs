@@ -4,13 +4,16 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::Scene;
-use crate::model::Severity;
 use crate::model::layout::Layout;
+use crate::model::{Severity, marks};
 use crate::widget::line::{self, Glyphs, How, Look};
 
 /// Draws the newest lines, or those scrolled to.
 pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene, layout: &mut Layout) {
     let mut lines: Vec<(&'static str, String)> = Vec::new();
+    for note in &scene.state.boundary.notes {
+        lines.push(("ui.text.dim", format!("boundary: {note}")));
+    }
     for commit in &scene.state.commits {
         let what = match commit.undoes {
             Some(n) => format!("commit {} undid commit {n}", commit.number),
@@ -18,7 +21,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene, layout: &mut Layout) {
         };
         lines.push((
             "page.head",
-            format!("{what}: {} paths, by {}", commit.paths.len(), commit.by),
+            format!(
+                "{what}: {}, by {}",
+                marks::count(commit.paths.len(), "path"),
+                commit.by
+            ),
         ));
     }
     for notice in &scene.state.notices {

@@ -43,6 +43,10 @@ pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene) {
             Some(Name::StopAgent),
             "end the agent's command and stay here".into(),
         ));
+        lines.push((
+            Some(Name::Discard),
+            "throw the staged side away: only once the command has ended".into(),
+        ));
     } else {
         lines.push((
             Some(Name::Discard),

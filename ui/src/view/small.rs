@@ -18,10 +18,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene) {
             format!("{}: stay", key(Name::Deny)),
         ],
         _ => vec![
-            format!(
-                "too small: {width}x{height} needed, {}: quit",
-                key(Name::Quit)
-            ),
+            format!("needs {width}x{height}; {}: quit", key(Name::Quit)),
             "Nothing can be decided here.".to_owned(),
         ],
     };

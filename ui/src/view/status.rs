@@ -89,6 +89,10 @@ fn parts(scene: Scene) -> Vec<Part> {
         format!("| {open} undecided {yes} approved {no} rejected"),
         format!("| {open} left {yes}✓ {no}✗"),
     ));
+    if list.home.total() > 0 {
+        let text = format!("| home {}", list.home.total());
+        parts.push(Part::new("status", text, ""));
+    }
     parts.extend(boundary(state));
     if state.people.len() > 1 {
         let names: Vec<&str> = state.people.iter().map(|p| p.user.as_str()).collect();
@@ -164,7 +168,10 @@ fn boundary(state: &SessionState) -> Vec<Part> {
     if !boundary.notes.is_empty() {
         parts.push(Part::new(
             "status",
-            format!("| {} notes", boundary.notes.len()),
+            match boundary.notes.len() {
+                1 => "| 1 note in the log".to_owned(),
+                n => format!("| {n} notes in the log"),
+            },
             "",
         ));
     }

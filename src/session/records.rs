@@ -1,0 +1,64 @@
+//! What a server opens in its session's directory before anything runs: the journal, the baselines,
+//! the output record; and the commits a crash left unfinished, which it settles. Starts no thread.
+
+use std::io;
+
+use super::core::DEFAULT_SIZE;
+use super::journal::Journal;
+use super::state::{SessionInfo, SessionState};
+use crate::change::Tracker;
+use crate::commit::{self, Recovered};
+use crate::record::OutputRecord;
+use crate::sandbox::Stdio;
+use crate::sandbox::spec::TerminalSize;
+
+/// See the module.
+pub struct Records {
+    /// What the journal told.
+    pub state: SessionState,
+    /// Goes on where it ended.
+    pub journal: Journal,
+    /// Commits that were unfinished, and what became of them.
+    pub recovered: Vec<Recovered>,
+    /// The baselines; `None` when nothing is staged.
+    pub tracker: Option<Tracker>,
+    /// Takes a command's output; `None` without a command, or when it could not be opened.
+    pub output: Option<OutputRecord>,
+}
+
+impl Records {
+    /// Opens them all. `stdio` is the command's that is being started.
+    pub fn open(info: &SessionInfo, is_staged: bool, stdio: Option<Stdio>) -> io::Result<Self> {
+        let mut state = SessionState::default();
+        let journal = Journal::open(&info.dir.join("journal.jsonl"), |update| {
+            state.apply(&update);
+        })?;
+        let (mut recovered, mut tracker) = (Vec::new(), None);
+        if is_staged {
+            recovered = commit::recover(&info.layers, &info.dir.join("commits"))
+                .map_err(io::Error::other)?;
+            tracker = Some(Tracker::open(&info.layers).map_err(io::Error::other)?);
+        }
+        let output = stdio.and_then(|stdio| {
+            let path = info.dir.join("output.cast");
+            OutputRecord::open(&path, terminal_size(stdio), info.settings.record_cap)
+                .inspect_err(|error| tracing::error!(%error, "opening the output record"))
+                .ok()
+        });
+        Ok(Self {
+            state,
+            journal,
+            recovered,
+            tracker,
+            output,
+        })
+    }
+}
+
+/// The size of a command's terminal, or the one its record claims for pipes.
+pub fn terminal_size(stdio: Stdio) -> TerminalSize {
+    match stdio {
+        Stdio::Pty(size) => size,
+        Stdio::Pipes => DEFAULT_SIZE,
+    }
+}
