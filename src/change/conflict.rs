@@ -142,7 +142,7 @@ fn parent(path: &RelPath, host: &mut Host, baseline: &Baseline) -> io::Result<Ju
 }
 
 /// Whether the host's side of git's index was only refreshed.
-fn same_index(
+pub(super) fn same_index(
     path: &RelPath,
     before: &Node,
     now: &Node,

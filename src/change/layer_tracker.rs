@@ -138,6 +138,7 @@ impl LayerTracker {
             let Some((entry, record)) = self.learn(candidate, old, access)? else {
                 continue;
             };
+            let (entry, record) = self.follow_index(&path, entry, record, access)?;
             let change = entry.found.clone();
             fresh.insert(path, entry);
             if let Some((mut change, looks)) = change

@@ -104,3 +104,25 @@ each_user! {
         before.assert_same(&world.tree(), "nothing is written");
     }
 }
+
+each_user! {
+    fn a_refresh_of_gits_index_long_after_the_agents_commit_is_followed(world) {
+        require!(world, Capability::Program("git"));
+        world.host_ok(
+            "git init -q; git config user.name n; git config user.email e@x; \
+             echo 1 > a.txt; echo 1 > b.txt; git add .; git commit -qm first",
+        );
+        let mut agent = Live::start(
+            world,
+            &[],
+            "echo 2 > a.txt; git add a.txt; git commit -qm second && echo ready; read x",
+        );
+        agent.hear("ready");
+        until("the agent's index", || world.changes().find(".git/index").map(drop));
+        world.host_ok("touch b.txt; git status --short; git update-index --refresh");
+        agent.say("end");
+        agent.finish().exits(0);
+        world.pvisor(["commit", "--all"]).ok();
+        assert_eq!(world.host_ok("git log --format=%s; git status --short"), "second\nfirst\n");
+    }
+}

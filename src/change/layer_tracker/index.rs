@@ -2,13 +2,13 @@
 //! whether that is all that was done to it can only be told from its earlier bytes, and the first
 //! scan that finds the agent's own index may already be too late to take them.
 
-use super::LayerTracker;
+use super::{Known, LayerTracker};
 use crate::RelPath;
-use crate::change::ChangeError;
 use crate::change::baseline::Record;
 use crate::change::content::LARGEST_IN_MEMORY;
 use crate::change::scan::Candidate;
-use crate::layer::{FileType, UpperEntry};
+use crate::change::{ChangeError, conflict, git_index};
+use crate::layer::{FileType, StageAccess, UpperEntry};
 
 /// The index of the repository whose root is the layer's.
 const INDEX: &[u8] = b".git/index";
@@ -74,5 +74,44 @@ impl LayerTracker {
                 .map_err(self.io("writing the baseline in"))?;
         }
         Ok(())
+    }
+
+    /// Where git has only refreshed the host's index: that one is the baseline from now on, so that
+    /// a commit compares with it and replaces it.
+    pub(super) fn follow_index(
+        &mut self,
+        path: &RelPath,
+        entry: Known,
+        mut record: Record,
+        access: &dyn StageAccess,
+    ) -> Result<(Known, Record), ChangeError> {
+        let Some(before) = record.node.clone().filter(|_| git_index::is_index(path)) else {
+            return Ok((entry, record));
+        };
+        let failed = self.io("following git's index in");
+        let found = self.host.node(path).map_err(&failed)?;
+        let Some(mut now) = found.filter(|now| !now.same_stat(&before)) else {
+            return Ok((entry, record));
+        };
+        let host = &mut self.host;
+        if !conflict::same_index(path, &before, &now, host, &self.baseline) {
+            return Ok((entry, record));
+        }
+        let (Some(content), Some(file)) = (host.content(path, &now, 0), host.file(path, &now))
+        else {
+            return Ok((entry, record));
+        };
+        let kept = self.baseline.keep(content.digest, &file, now.size);
+        kept.map_err(&failed)?;
+        now.digest = Some(content.digest);
+        record.node = Some(now);
+        record.unsure = false;
+        self.baseline.set(path, record.clone()).map_err(&failed)?;
+        let candidate = Candidate {
+            path: path.clone(),
+            record: record.clone(),
+            after: entry.after.clone(),
+        };
+        Ok(self.compare(candidate, access)?.unwrap_or((entry, record)))
     }
 }

@@ -54,7 +54,8 @@ fn git_objects_and_ignored_files_are_classed() {
         .iter()
         .filter(|c| c.class == Class::GitObject)
         .count();
-    assert!(objects >= 6, "{:?}", rows(&changes));
+    // A blob, a tree and a commit; directories of theirs may be there already.
+    assert!(objects >= 3, "{:?}", rows(&changes));
     assert!(
         changes
             .iter()
