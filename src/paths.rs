@@ -117,6 +117,16 @@ impl Paths {
         })
     }
 
+    /// Where this caller's sessions lie when nothing places them elsewhere, by the environment and
+    /// by the home directory alone. An agent must not reach those of other command lines either.
+    pub fn usual_state_dirs(&self, environment: &Environment) -> Vec<PathBuf> {
+        let mut bases = vec![self.home.join(".local/state")];
+        bases.extend(absolute(environment, "XDG_STATE_HOME"));
+        let mut dirs: Vec<PathBuf> = bases.iter().map(|base| base.join(DIRECTORY)).collect();
+        dirs.extend(absolute(environment, STATE_DIR_VARIABLE));
+        dirs
+    }
+
     /// The user's configuration file.
     pub fn config_file(&self) -> PathBuf {
         self.config_dir.join("config.toml")
@@ -256,6 +266,16 @@ mod tests {
             resolve(&[("HOME", "/h"), (STATE_DIR_VARIABLE, "v")], None),
             Err(PathsError::Relative { .. })
         ));
+    }
+
+    #[test]
+    fn the_usual_places_are_known_wherever_this_one_lies() {
+        let set = [("HOME", "/h"), ("XDG_STATE_HOME", "/s")];
+        let paths = resolve(&set, Some("/elsewhere")).expect("paths");
+        assert_eq!(
+            paths.usual_state_dirs(&environment(&set)),
+            ["/h/.local/state/pvisor-tui", "/s/pvisor-tui"].map(PathBuf::from)
+        );
     }
 
     #[test]

@@ -93,3 +93,26 @@ pub fn take_control(slave: impl AsFd) -> Result<(), Errno> {
     // SAFETY: the request takes its argument by value.
     Errno::result(unsafe { libc::ioctl(slave.as_fd().as_raw_fd(), libc::TIOCSCTTY, 0) }).map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_closed_terminal_is_noticed_and_input_is_not_taken_for_it() {
+        let size = TerminalSize { rows: 24, cols: 80 };
+        let pty = Pty::open(Path::new("/dev/ptmx"), size).expect("a pty");
+        let Pty { master, slave } = pty;
+        let (out, noticed) = channel();
+        let waiter = std::thread::spawn(move || out.send(wait_hang_up(&slave)));
+        nix::unistd::write(&master, b"typed\n").expect("typing");
+        assert!(noticed.recv_timeout(Duration::from_millis(100)).is_err());
+        drop(master);
+        let told = noticed.recv_timeout(Duration::from_secs(10));
+        assert_eq!(told, Ok(Ok(())));
+        waiter.join().expect("no panic").expect("still listening");
+    }
+}

@@ -85,6 +85,20 @@ impl Host {
         unmoved(&file, node).then_some(content)
     }
 
+    /// Whether the host has a file there that this process may not read.
+    pub fn is_shut(&self, path: &RelPath) -> bool {
+        matches!(self.tree.file(path), Err(e) if is_closed(&e))
+    }
+
+    /// Whether this process may not look into the directory that holds `path`.
+    pub fn is_closed_above(&self, path: &RelPath) -> bool {
+        let name = path.file_name().unwrap_or_default();
+        self.tree
+            .dir(&path.parent().unwrap_or_default())
+            .and_then(|dir| read::stat(dir.as_fd(), name))
+            .is_err_and(|e| is_closed(&e))
+    }
+
     /// Names in the host's directory; empty when it cannot be read.
     pub fn list(&mut self, path: &RelPath) -> Vec<Vec<u8>> {
         self.tree

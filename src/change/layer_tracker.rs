@@ -1,6 +1,7 @@
 //! One layer's share of the tracker. Owns its baseline and what was learnt of contents; puts scan,
 //! comparison, conflict, class and renames together.
 
+mod index;
 mod learn;
 mod renames;
 mod seal;
@@ -62,6 +63,8 @@ pub(super) struct LayerTracker {
     /// Old path by new path, of the last scan.
     renamed: HashMap<RelPath, RelPath>,
     watched: BTreeSet<RelPath>,
+    /// The host's git index before the agent had one of its own, see `index`.
+    index: Option<Node>,
     deleted_budget: u64,
     recheck_budget: (u32, u64),
 }
@@ -95,6 +98,7 @@ impl LayerTracker {
             rename_diffs: HashMap::new(),
             renamed: HashMap::new(),
             watched: BTreeSet::new(),
+            index: None,
             deleted_budget: DELETED_AT_MOST,
             recheck_budget: RECHECKED_AT_MOST,
         })
@@ -120,8 +124,10 @@ impl LayerTracker {
         if let Some(rules) = &mut self.rules {
             rules.begin();
         }
-        let candidates = scan::candidates(&entries, &mut self.host, &mut self.baseline)
+        self.keep_index(&entries)?;
+        let mut candidates = scan::candidates(&entries, &mut self.host, &mut self.baseline)
             .map_err(self.io("taking the baseline in"))?;
+        self.recall_index(&mut candidates)?;
         self.watched.clear();
         let mut known = std::mem::take(&mut self.known);
         let mut fresh = HashMap::with_capacity(candidates.len());
@@ -284,11 +290,12 @@ impl LayerTracker {
         paths.extend(parents);
         self.host.begin();
         for path in paths {
-            self.known.remove(&path);
+            let known = self.known.remove(&path);
             let node = self
                 .host
                 .node(&path)
                 .map_err(|e| failed("looking at", self.layer.root.join(path.as_path()), e))?;
+            let node = self.as_committed(&path, node, known.as_ref());
             let is_dir = node.as_ref().is_some_and(|n| n.file_type == FileType::Dir);
             // A directory without a record lies in one that hides the lower: it is the agent's own.
             let old = self.baseline.get(&path).cloned().unwrap_or(Record {
@@ -310,6 +317,33 @@ impl LayerTracker {
         self.baseline
             .flush()
             .map_err(self.io("writing the baseline in"))
+    }
+
+    /// What was committed where the host's side cannot be read: a file without the owner's right to
+    /// read, or whatever lies in a directory without the right to search it.
+    fn as_committed(
+        &self,
+        path: &RelPath,
+        found: Option<Node>,
+        known: Option<&Known>,
+    ) -> Option<Node> {
+        let agents = known
+            .and_then(|known| known.found.as_ref())
+            .and_then(|(change, _)| change.after.as_ref());
+        let Some(agents) = agents else {
+            return found;
+        };
+        match found {
+            None if self.host.is_closed_above(path) => Some(agents.clone()),
+            Some(mut node) if node.file_type == FileType::File && self.host.is_shut(path) => {
+                let shape = |node: &Node| (node.file_type, node.size, node.mode, node.mtime);
+                if shape(&node) == shape(agents) {
+                    node.digest = agents.digest;
+                }
+                Some(node)
+            }
+            found => found,
+        }
     }
 
     /// See [`super::Tracker::distrust`].

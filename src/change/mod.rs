@@ -156,6 +156,13 @@ pub enum Conflict {
         /// The first such entry.
         path: RelPath,
     },
+    /// Of a rename: what stands against the entry under its old name.
+    OldName {
+        /// The old name.
+        path: RelPath,
+        /// What stands against it.
+        conflict: Box<Conflict>,
+    },
 }
 
 impl Conflict {
@@ -168,6 +175,9 @@ impl Conflict {
             Conflict::HostTypeChanged => "the host's entry is of another type now".into(),
             Conflict::HostAddedInside { path } => {
                 format!("the host has added {path} in this directory meanwhile")
+            }
+            Conflict::OldName { path, conflict } => {
+                format!("of the old name {path}: {}", conflict.describe())
             }
         }
     }

@@ -161,6 +161,17 @@ impl Place {
         read::list(dir.as_fd())
     }
 
+    /// Whether this process may list the directory here and look into it.
+    pub fn is_open_to_us(&self) -> bool {
+        nix::unistd::faccessat(
+            &*self.dir,
+            self.name.as_c_str(),
+            AccessFlags::R_OK | AccessFlags::X_OK,
+            AtFlags::AT_EACCESS | AtFlags::AT_SYMLINK_NOFOLLOW,
+        )
+        .is_ok()
+    }
+
     /// A handle on whatever lies here, even when it cannot be read.
     pub fn handle(&self) -> io::Result<OwnedFd> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;

@@ -92,7 +92,13 @@ impl Planner<'_> {
             let change = &approved.change;
             let key = change.key.clone();
             if let Some(conflict) = &change.conflict {
-                self.refuse(&key, conflict.describe());
+                match conflict {
+                    Conflict::OldName { path, conflict } => {
+                        let old = LayerPath::new(key.layer.clone(), path.clone());
+                        self.refuse(&old, conflict.describe());
+                    }
+                    conflict => self.refuse(&key, conflict.describe()),
+                }
                 continue;
             }
             match effect::of(approved) {

@@ -198,10 +198,16 @@ impl Transaction<'_> {
     /// What undo compares with, where it is not known from making it.
     fn record_changes(&self, ledger: &mut Ledger) -> Result<(), CommitError> {
         for (index, step) in self.steps.iter().enumerate() {
-            let (Action::Meta { before, after } | Action::Move { before, after, .. }) =
-                &step.action
-            else {
-                continue;
+            let (before, after) = match &step.action {
+                Action::Meta { before, after } | Action::Move { before, after, .. } => {
+                    (before, after)
+                }
+                Action::Swap { after, .. } => {
+                    if let Some(after) = self.unreadable(step, after) {
+                        ledger.write(&Record::Staged { step: index, after })?;
+                    }
+                    continue;
+                }
             };
             if let Some(root) = self.roots.get(&step.layer)
                 && let Ok(Some(look)) = root.look(&step.path)
@@ -218,6 +224,19 @@ impl Transaction<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Of an entry that its owner may not read the stat is all that an undo can compare, and the
+    /// rename has moved its ctime: the entry as it is now.
+    fn unreadable(&self, step: &Step, after: &[Piece]) -> Option<Vec<Piece>> {
+        let top = after.first()?;
+        if nix::unistd::geteuid().is_root() || !verify::is_shut(&top.node) {
+            return None;
+        }
+        let look = self.roots.get(&step.layer)?.look(&step.path).ok()??;
+        let mut after = after.to_vec();
+        after[0].node = verify::with_stat(&after[0].node, &look.node);
+        Some(after)
     }
 
     fn go_back(&self, refusal: Refusal) -> Outcome {

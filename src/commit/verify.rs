@@ -42,7 +42,13 @@ pub(super) fn tree(root: &Root, expect: &Expect<'_>) -> io::Result<Tree> {
     let renamed = expect.at != expect.path;
     let known: BTreeSet<&RelPath> = expect.pieces.iter().map(|p| &p.path).collect();
     let mut live = Vec::with_capacity(expect.pieces.len());
+    // Directories that nobody, their owner included, has been able to look into since.
+    let mut shut: Vec<&RelPath> = Vec::new();
     for piece in expect.pieces {
+        if shut.iter().any(|dir| piece.path.is_within(dir)) {
+            live.push(piece.clone());
+            continue;
+        }
         let path = piece.path.under(expect.path);
         let differs = |conflict| Tree::Differs {
             path: path.clone(),
@@ -63,6 +69,13 @@ pub(super) fn tree(root: &Root, expect: &Expect<'_>) -> io::Result<Tree> {
         if let Some(conflict) = entry(&root.at(&at)?, &look, &piece.node, top)? {
             return Ok(differs(conflict));
         }
+        if look.node.file_type == FileType::Dir
+            && is_shut(&look.node)
+            && same(&look.node, &piece.node, top)
+            && !root.at(&at)?.is_open_to_us()
+        {
+            shut.push(&piece.path);
+        }
         if let Some(flag) = look.sealed {
             let why = format!("it is {flag} (`lsattr` shows it, `chattr` takes it off)");
             return Ok(Tree::Stuck { path, why });
@@ -73,7 +86,8 @@ pub(super) fn tree(root: &Root, expect: &Expect<'_>) -> io::Result<Tree> {
         });
     }
     for piece in expect.pieces {
-        if piece.node.file_type != FileType::Dir {
+        if piece.node.file_type != FileType::Dir || shut.iter().any(|dir| piece.path.is_within(dir))
+        {
             continue;
         }
         let at = piece.path.under(expect.at);
@@ -89,6 +103,15 @@ pub(super) fn tree(root: &Root, expect: &Expect<'_>) -> io::Result<Tree> {
         }
     }
     Ok(Tree::Same(live))
+}
+
+/// Whether an entry denies its own owner to read it (a directory: to look into it).
+pub(super) fn is_shut(node: &Node) -> bool {
+    match node.file_type {
+        FileType::Dir => node.mode & 0o500 != 0o500,
+        FileType::File => node.mode & 0o400 == 0,
+        _ => false,
+    }
 }
 
 /// `node` with identity, size, owner and times of `stat`.

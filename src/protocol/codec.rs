@@ -28,9 +28,9 @@ pub fn write<T: Serialize>(out: &mut impl Write, message: &T) -> io::Result<()> 
 /// Reads one message; `None` at a clean end between frames.
 pub fn read<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<Option<T>> {
     let mut length = [0; 4];
-    match input.read(&mut length[..1])? {
+    match input.read(&mut length)? {
         0 => return Ok(None),
-        _ => input.read_exact(&mut length[1..])?,
+        got => input.read_exact(&mut length[got..])?,
     }
     let length = u32::from_le_bytes(length);
     if length > MAX_FRAME {

@@ -27,6 +27,8 @@ pub(super) enum Streams {
 pub(super) struct Program {
     /// Paths to try, in the order of `PATH`.
     candidates: Vec<CString>,
+    /// The name has no slash: it is looked for in `PATH`.
+    searched: bool,
     arguments: Vec<CString>,
     environment: Vec<CString>,
     /// As the person typed it, made harmless.
@@ -68,9 +70,8 @@ impl Program {
             .rev()
             .find(|(key, _)| key == "PATH")
             .map_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"), |(_, v)| v);
-        let candidates: Vec<PathBuf> = if name.as_bytes().contains(&b'/') {
-            vec![name.into()]
-        } else {
+        let searched = !name.as_bytes().contains(&b'/');
+        let candidates: Vec<PathBuf> = if searched {
             std::env::split_paths(path)
                 .map(|dir| {
                     // An empty entry means the current directory (POSIX).
@@ -82,9 +83,12 @@ impl Program {
                     dir.join(name)
                 })
                 .collect()
+        } else {
+            vec![name.into()]
         };
         let text = |bytes: &OsStr| CString::new(bytes.as_bytes()).map_err(nul);
         Ok(Self {
+            searched,
             candidates: candidates
                 .iter()
                 .map(|path| text(path.as_os_str()))
@@ -133,6 +137,9 @@ impl Program {
                     let Err(errno) = nix::unistd::execve(c"/bin/sh", &arguments, &self.environment);
                     return (126, errno.desc().to_owned());
                 }
+                // In a directory of PATH that may not be searched there is none, as shells see it.
+                Errno::EACCES
+                    if self.searched && nix::sys::stat::stat(path.as_c_str()).is_err() => {}
                 // Another directory of PATH may hold one that can be executed.
                 Errno::EACCES => refused = Some(errno),
                 other => return (126, other.desc().to_owned()),

@@ -69,6 +69,11 @@ pub enum ExitStatus {
 }
 
 impl ExitStatus {
+    /// [`Self::code`], if the command's end was seen at all.
+    pub fn known(self) -> Option<u8> {
+        (self != ExitStatus::Lost).then(|| self.code())
+    }
+
     /// The status as a shell would report it (128 plus the number for a signal, 124 for a time-out).
     pub fn code(self) -> u8 {
         match self {

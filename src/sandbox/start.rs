@@ -189,7 +189,7 @@ enum Stage {
         pipes: Option<AgentIo>,
     },
     /// The supervisor executes the command.
-    Command(Started),
+    Command(Box<Started>),
 }
 
 /// Starts the command: [`begin`] and [`Starting::running`] in one.
@@ -203,7 +203,7 @@ pub fn start(spec: &SandboxSpec) -> Result<Running, SandboxError> {
 pub fn begin(spec: &SandboxSpec) -> Result<Starting, SandboxError> {
     let stage = match spec.mode {
         Mode::Staged => staged(spec)?,
-        Mode::Host => Stage::Command(host::start(spec)?),
+        Mode::Host => Stage::Command(Box::new(host::start(spec)?)),
     };
     Ok(Starting(stage))
 }
@@ -212,7 +212,7 @@ impl Starting {
     /// Waits until the command was executed, or could not be.
     pub fn running(self) -> Result<Running, SandboxError> {
         let (started, access) = match self.0 {
-            Stage::Command(started) => (started, None),
+            Stage::Command(started) => (*started, None),
             Stage::View {
                 socket,
                 helper,

@@ -16,8 +16,8 @@ use super::state::{RunState, SessionState, Update};
 use super::store::{SessionRecord, Store};
 use super::worker::{Job, JobDone, ReplyTo, Scanned, Then};
 use crate::LayerPath;
-use crate::change::Change;
-use crate::layer::Timestamp;
+use crate::change::{Change, ChangeError};
+use crate::layer::{AccessError, Timestamp};
 use crate::protocol::{Failure, Hello, Reply, Request, Role, ServerMessage, Stream, Welcome};
 use crate::sandbox::ExitStatus;
 use crate::sandbox::spec::TerminalSize;
@@ -434,7 +434,10 @@ impl Session {
             Ok(changes) => changes,
             Err(error) => {
                 self.notice(format!("The changes could not be read: {error}."));
-                return Some(Failure::Other(error));
+                // Without its helper this server is of no use any more, and it has too many
+                // threads to fork another: the next client starts a new server.
+                self.ending |= matches!(error, ChangeError::Access(AccessError::HelperGone));
+                return Some(Failure::Other(error.to_string()));
             }
         };
         let mut gone: std::collections::BTreeSet<LayerPath> =

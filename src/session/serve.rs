@@ -335,6 +335,10 @@ fn connection(
         let failure = Failure::Other("the session belongs to another user".into());
         return codec::write(&mut output, &ServerMessage::Refused(failure));
     }
+    if is_confined(Path::new("/proc"), peer.pid()) {
+        let failure = Failure::Other("a session is not led from inside a sandbox".into());
+        return codec::write(&mut output, &ServerMessage::Refused(failure));
+    }
     let Some(ClientMessage::Hello(hello)) = codec::read(&mut input)? else {
         return Ok(());
     };
@@ -394,6 +398,19 @@ fn connection(
     };
     let _ = events.send(Event::Left(number));
     result
+}
+
+/// Whether the process is in another user namespace than this one, as every agent is: an agent that
+/// finds a way to the socket of some session must not be able to approve its own work there. A
+/// process that is gone counts as one. Whoever is in a namespace made below this one can be looked
+/// at; where that is not allowed, it is an ordinary process that keeps itself closed.
+fn is_confined(proc: &Path, pid: i32) -> bool {
+    let namespace = |pid: &str| nix::sys::stat::stat(&proc.join(pid).join("ns/user"));
+    match (namespace("self"), namespace(&pid.to_string())) {
+        (Ok(ours), Ok(theirs)) => (ours.st_dev, ours.st_ino) != (theirs.st_dev, theirs.st_ino),
+        (_, Err(nix::Error::ENOENT | nix::Error::ESRCH)) => true,
+        _ => false,
+    }
 }
 
 /// A client that stands for the command's own output must not miss a byte.

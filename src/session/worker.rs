@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use super::event::{ClientId, Event};
 use crate::LayerPath;
-use crate::change::{Change, Tracker};
+use crate::change::{Change, ChangeError, Tracker};
 use crate::commit::{self, Approved, Batch, CommitError, Outcome};
 use crate::layer::{AccessError, Layer, StageAccess};
 use crate::protocol::{Failure, Reply, Request};
@@ -69,7 +69,7 @@ pub enum Job {
 }
 
 /// The change set, or why it could not be made.
-pub type Scanned = Result<Vec<Change>, String>;
+pub type Scanned = Result<Vec<Change>, ChangeError>;
 
 /// A finished job.
 pub enum JobDone {
@@ -150,7 +150,7 @@ impl Worker {
         let Some(access) = self.access.clone() else {
             return Ok(Vec::new());
         };
-        self.tracker.scan(&*access).map_err(|e| e.to_string())
+        self.tracker.scan(&*access)
     }
 
     fn work(&mut self, job: Job) -> JobDone {
@@ -275,9 +275,7 @@ impl Worker {
             }
         };
         let rebased = match &outcome {
-            Outcome::Committed { paths, .. } => {
-                self.tracker.rebase(paths).map_err(|e| e.to_string())
-            }
+            Outcome::Committed { paths, .. } => self.tracker.rebase(paths),
             Outcome::Refused { refusals } => {
                 // A store through a mapping may leave a file's times alone: what was refused is
                 // read anew, whatever its stat says.

@@ -22,6 +22,14 @@ each_user! {
             assert_eq!(done.status, Some(code), "{done}");
             assert!(!done.err().is_empty(), "{done}");
         }
+        // A directory of PATH that the caller may not search holds nothing for it.
+        world.host_ok("mkdir shut; chmod 000 shut");
+        let path = format!("{workspace}/shut:/usr/bin:/bin");
+        let done = world
+            .pvisor(["run", "--headless", "--workspace", workspace, "--", "no-such-program-here"])
+            .env("PATH", &path)
+            .done();
+        assert_eq!(done.status, Some(127), "{done}");
     }
 }
 

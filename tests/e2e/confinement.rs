@@ -301,3 +301,35 @@ fn own_all(world: &World, dir: &std::path::Path) {
         }
     }
 }
+
+each_user! {
+    fn other_sessions_are_neither_seen_nor_led_from_inside(world) {
+        let workspace = world.workspace.to_str().unwrap();
+        // A place that the second session's command line does not know of: the first one's socket
+        // is an ordinary file of the caller's there.
+        let elsewhere = world.root.join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        world.own(&elsewhere, 0o700);
+        let elsewhere = elsewhere.to_str().unwrap();
+        world.pvisor(["run", "--headless", "--detach", "--workspace", workspace, "--state-dir", elsewhere,
+            "--", "sh", "-c", "echo staged > f; sleep 600"]).ok();
+        let changed = || world.pvisor(["changes", "--state-dir", elsewhere]).ok().out();
+        crate::support::until("the change", || changed().contains("f").then_some(()));
+        let led = format!(
+            "{binary} commit --all --state-dir {elsewhere}; echo [$?]; {binary} stop --state-dir {elsewhere}",
+            binary = crate::support::binary().display()
+        );
+        let done = world.run_with(&[], &led).done();
+        assert!(done.out().contains("[1]") || done.out().contains("[2]"), "{done}");
+        assert_ne!(done.status, Some(0), "{done}");
+        assert!(!world.has("f"), "nothing was committed from inside: {done}");
+        let state = world.pvisor(["status", "--json", "--state-dir", elsewhere]).ok().json();
+        assert_eq!(state["state"], "running", "{state:#}");
+        // Control: outside the same words do it.
+        world.host_ok(&format!(
+            "{binary} commit --all --state-dir {elsewhere}; {binary} stop --state-dir {elsewhere}",
+            binary = crate::support::binary().display()
+        ));
+        assert_eq!(world.text("f"), "staged\n");
+    }
+}

@@ -89,3 +89,18 @@ each_user! {
         assert!(real.is_empty(), "{real:?}");
     }
 }
+
+each_user! {
+    fn an_edit_of_a_renamed_file_is_named_by_the_name_the_host_knows(world) {
+        world.host_ok("echo base > old.txt");
+        world.run("mv old.txt new.txt");
+        world.host_ok("echo person > old.txt");
+        let shown = world.changes().get("new.txt")["conflict"].to_string();
+        assert!(shown.contains("old.txt"), "{shown}");
+        let before = world.tree();
+        let refused = world.pvisor(["commit", "--all", "--json"]).done().exits(1).json();
+        assert_eq!(refused["refused"][0]["path"], "old.txt", "{refused:#}");
+        assert_eq!(refused["refused"][0]["reason"], "the host's file was changed meanwhile");
+        before.assert_same(&world.tree(), "nothing is written");
+    }
+}

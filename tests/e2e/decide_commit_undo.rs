@@ -221,3 +221,23 @@ each_user! {
         before.assert_same(&world.tree(), "nothing is left to commit");
     }
 }
+
+each_user! {
+    fn what_its_owner_may_not_read_is_committed_shown_and_undone(world) {
+        world.host_ok("echo f > f; echo g > g; echo o > o; chmod 000 f");
+        let before = world.tree();
+        world.run(
+            "chmod 644 f; chmod 000 g; echo n > n; chmod 000 n; mkdir nd; echo a > nd/a; chmod 000 nd; echo p > o",
+        );
+        let diff = world.pvisor(["diff", "last"]).done();
+        assert!(diff.out().contains("+p"), "one unreadable file hides no other: {diff}");
+        world.pvisor(["commit", "--all"]).ok();
+        assert_eq!((world.mode("f"), world.mode("g"), world.mode("n"), world.mode("nd")), (0o644, 0, 0, 0));
+        world.changes().assert_plain(&[]);
+        let after = world.tree();
+        world.pvisor(["undo", "last"]).ok();
+        before.assert_same(&world.tree(), "undone");
+        world.pvisor(["commit", "--all"]).ok();
+        after.assert_same(&world.tree(), "committed again");
+    }
+}

@@ -114,7 +114,8 @@ each_user! {
         let mut agent = Live::start(
             world,
             &[],
-            "echo agent > f; echo new > made-new; (setsid sleep 600 &) ; echo ready; read x; echo no > never",
+            "echo agent > f; echo new > made-new; (setsid sleep 600 &) ; echo ready; \
+             read x || exec sleep 600; echo no > never",
         );
         agent.hear("ready");
         until("both changes", || (world.changes().plain().len() == 2).then_some(()));
@@ -123,7 +124,9 @@ each_user! {
         assert_ne!(done.status, Some(0), "{done}");
         processes::await_none(world);
         before.assert_same(&world.tree(), "the host after the server was killed");
-        assert_eq!(world.status()["state"], "lost");
+        // A process lets its lock go a moment after it can no longer be seen.
+        let status = until("the loss", || Some(world.status()).filter(|s| s["state"] == "lost"));
+        assert!(status["exit"].is_null(), "nobody saw it end: {status:#}");
         world.changes().assert_plain(&["added made-new", "modified f"]);
         let mut review = Terminal::open(world.pvisor(["review", "last"]).into_command(), 30, 100);
         review.wait_text("made-new");
@@ -131,6 +134,31 @@ each_user! {
         world.pvisor(["commit", "--all"]).ok();
         assert_eq!(world.text("f") + &world.text("made-new"), "agent\nnew\n");
         assert!(!world.has("never"));
+    }
+}
+
+each_user! {
+    fn a_killed_helper_costs_the_command_and_nothing_else(world) {
+        world.host_ok("echo host > f");
+        let before = world.tree();
+        let mut agent = Live::start(world, &[], "echo agent > f; echo ready; read x");
+        agent.hear("ready");
+        until("the change", || (world.changes().plain().len() == 1).then_some(()));
+        let server = processes::server(world);
+        let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
+        let helper = children.unwrap().split_whitespace().next().unwrap().parse().unwrap();
+        processes::kill_hard(helper);
+        let done = agent.finish();
+        assert_ne!(done.status, Some(0), "{done}");
+        before.assert_same(&world.tree(), "the host after the helper was killed");
+        // Whoever comes next gets a server that can read the layers.
+        until("the change again", || {
+            let done = world.pvisor(["changes", "last"]).done();
+            (done.status == Some(0) && done.out().contains("modified  f")).then_some(())
+        });
+        assert_eq!(world.status()["state"], "lost");
+        world.pvisor(["commit", "--all"]).ok();
+        assert_eq!(world.text("f"), "agent\n");
     }
 }
 

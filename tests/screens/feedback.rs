@@ -316,3 +316,56 @@ fn what_was_decided_is_named_by_its_line() {
     screen.keys(&["1", "!"]);
     assert!(screen.text().contains("By path."));
 }
+
+#[test]
+fn a_block_of_thousands_of_hunks_is_looked_through_once() {
+    let line = |i: u32, new: bool| {
+        if new && i % 4 == 0 {
+            format!("changed {i}\n")
+        } else {
+            format!("line {i}\n")
+        }
+    };
+    let old: String = (0..16_000)
+        .map(|i| line(i, false))
+        .collect::<Vec<_>>()
+        .concat();
+    let new: String = (0..16_000)
+        .map(|i| line(i, true))
+        .collect::<Vec<_>>()
+        .concat();
+    let mut session = Session::new();
+    session.modified(b"f", old.as_bytes(), new.as_bytes(), &[]);
+    let mut screen = Screen::new(session, (120, 40));
+    screen.go_to(b"f");
+    screen.press("2");
+    let change = screen.state.changes[&workspace(b"f")].clone();
+    assert_eq!(change.items.len(), 4_000);
+    // All but the last one are approved.
+    let mut verdicts: Vec<_> = change
+        .items
+        .iter()
+        .map(|i| (i.id.clone().into(), pvisor::review::Verdict::Approved))
+        .collect();
+    verdicts.pop();
+    let decision = pvisor::review::FileDecision {
+        digest: change.digest,
+        verdicts,
+        by: "ann".into(),
+    };
+    screen.decide(&change.key, decision);
+    screen.press("g");
+    assert!(
+        screen.text().contains("[~] @@ -1,16000 +1,16000 @@"),
+        "{}",
+        screen.text()
+    );
+    let start = std::time::Instant::now();
+    for _ in 0..5 {
+        screen.draw();
+    }
+    screen.press("n");
+    assert_eq!(reading(&screen).0, "line 15996");
+    // Once a hunk for each hunk would take a hundred times as long in this build.
+    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
+}

@@ -20,7 +20,7 @@ pub use live::Live;
 pub use terminal::Terminal;
 pub use tree::Tree;
 pub use wait::{until, within};
-pub use world::World;
+pub use world::{World, binary};
 
 /// Declares one test that runs as root and as an ordinary user, each in a world of its own. Both
 /// need a sandbox; where a machine cannot make one, they say so and count as skipped.

@@ -6,7 +6,7 @@ use super::LayerTracker;
 use crate::change::content::LARGEST_IN_MEMORY;
 use crate::change::rename::{self, Fingerprint};
 use crate::change::risk::Looks;
-use crate::change::{Change, ChangeKind};
+use crate::change::{Change, ChangeKind, Conflict};
 use crate::diff;
 use crate::layer::StageAccess;
 
@@ -89,7 +89,12 @@ impl LayerTracker {
             looks.binary,
         );
         change.class = come.class;
-        change.conflict = come.conflict.or(gone.conflict);
+        // The old name is where the host stands in the way, and where a person has to look.
+        change.conflict = come.conflict.or_else(|| {
+            let conflict = Box::new(gone.conflict?);
+            let path = gone.key.path.clone();
+            Some(Conflict::OldName { path, conflict })
+        });
         (change, looks)
     }
 

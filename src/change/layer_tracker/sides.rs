@@ -52,6 +52,12 @@ impl LayerTracker {
         let old_path = change.from().unwrap_or(&change.key.path);
         contents.before = match &change.before {
             Some(node) if node.file_type == FileType::File => {
+                // A file that its owner may not read was not kept either; what cannot be read is
+                // no reason to show nothing of the others.
+                if self.host.is_shut(old_path) {
+                    contents.too_large = true;
+                    return Ok(contents);
+                }
                 let old = LayerPath::new(self.layer.name.clone(), old_path.clone());
                 let bytes = self
                     .bytes_before(old_path, Some(node))

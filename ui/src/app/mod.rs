@@ -115,7 +115,8 @@ pub fn run(client: Client, welcome: Welcome, options: Options) -> anyhow::Result
         size: SizeFollower::default(),
         exit: None,
     };
-    let exit = app.run(&input, &messages, &signals);
+    let exit = app.run(&input.received, &messages, &signals);
+    input.stop();
     app.screen.leave();
     app.link.finish();
     anyhow::ensure!(

@@ -1,9 +1,12 @@
 //! Where events come from: the terminal and the process's signals, each on a thread of its own.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::iterator::Signals;
 
 use crate::input::Input;
@@ -19,22 +22,57 @@ pub enum Signal {
     Continued,
 }
 
-/// The terminal's events; closed when the terminal is gone.
-pub fn input() -> io::Result<Receiver<Input>> {
+/// How long the reader is waited for when the screen is left. One whose terminal is gone may
+/// never end.
+const STOPPED: Duration = Duration::from_millis(200);
+
+/// The terminal's events, until they are stopped.
+pub struct Events {
+    /// What comes; closed when the terminal is gone.
+    pub received: Receiver<Input>,
+    stop: Arc<AtomicBool>,
+    ended: Receiver<()>,
+}
+
+impl Events {
+    /// Reads no more: what is typed from now on is the shell's.
+    pub fn stop(self) {
+        drop(self.received);
+        self.stop.store(true, Ordering::SeqCst);
+        // The reader waits for the terminal; a change of its size is the one event that can be
+        // made up.
+        if signal_hook::low_level::raise(SIGWINCH).is_ok() {
+            let _ = self.ended.recv_timeout(STOPPED);
+        }
+    }
+}
+
+/// Reads the terminal's events.
+pub fn input() -> io::Result<Events> {
     // Bounded: what is typed ahead stays in the terminal.
-    let (out, events) = bounded(256);
+    let (out, received) = bounded(256);
+    let (still, ended) = bounded(0);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
     std::thread::Builder::new()
         .name("terminal-input".into())
         .spawn(move || {
-            while let Ok(event) = crossterm::event::read() {
+            while !stopped.load(Ordering::SeqCst)
+                && let Ok(event) = crossterm::event::read()
+            {
                 if let Some(input) = Input::from_event(event)
                     && out.send(input).is_err()
                 {
                     break;
                 }
             }
+            drop(still);
         })?;
-    Ok(events)
+    Ok(Events {
+        received,
+        stop,
+        ended,
+    })
 }
 
 /// The signals that end, stop or continue us. A terminal that hangs up counts as one even where

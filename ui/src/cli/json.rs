@@ -95,7 +95,7 @@ impl From<&SessionRecord> for Status {
             session: info.id.clone(),
             name: info.name.clone(),
             state: record.state.name(),
-            exit: record.exit.map(ExitStatus::code),
+            exit: record.exit.and_then(ExitStatus::known),
             dir,
             dir_b64,
             workspace,

@@ -56,7 +56,7 @@ pub fn text(records: &[SessionRecord]) -> String {
 
 /// The state in a word, with the exit status where it says something.
 pub fn state(record: &SessionRecord) -> String {
-    match record.exit.map(ExitStatus::code) {
+    match record.exit.and_then(ExitStatus::known) {
         Some(code) if code != 0 => format!("{} ({code})", record.state.name()),
         _ => record.state.name().into(),
     }

@@ -346,6 +346,7 @@ fn request(
         context.paths.runtime_dir.clone(),
         context.paths.config_dir.clone(),
     ]);
+    hide.extend(context.paths.usual_state_dirs(&context.environment));
     // A runtime directory around the workspace cannot be hidden without it.
     let sockets = hidden::sockets(&context.environment).into_iter();
     hide.extend(sockets.filter(|path| !workspace.starts_with(path) && !unhide.contains(path)));

@@ -8,6 +8,7 @@ pub mod document;
 pub mod layout;
 pub mod list;
 pub mod marks;
+pub mod verdicts;
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -9,7 +9,7 @@ use pvisor::diff::rows::RowKind;
 use pvisor::diff::{ItemId, ItemRef};
 use pvisor::layer::{Digest, FileType};
 use pvisor::protocol::{Request, Role, Say, Target};
-use pvisor::review::{Summary, Verdict, item_summary, line_verdict};
+use pvisor::review::{Summary, Verdict, line_verdict};
 use pvisor::session::state::SessionState;
 
 use super::{navigate, pages, search};
@@ -17,6 +17,7 @@ use crate::action::Name;
 use crate::effect::{Effect, Purpose};
 use crate::model::dialog::{Choice, Dialog, Step, Subject, TextFor, TextLine};
 use crate::model::document::DocRow;
+use crate::model::verdicts::Verdicts;
 use crate::model::{Model, Pane, Severity, marks};
 
 /// A group larger than this asks before it is approved as one.
@@ -164,18 +165,17 @@ fn from_diff(model: &mut Model, state: &SessionState) -> Option<Chosen> {
         .decisions
         .get(&document.key)
         .filter(|d| d.digest == document.digest);
-    let items = state
-        .changes
-        .get(&document.key)
-        .map(|c| c.items.as_slice())
-        .unwrap_or_default();
-    let approved = picked.iter().all(|(id, span)| {
-        items.iter().find(|i| i.id == *id).is_some_and(|item| {
-            let Some((first, last)) = *span else {
-                return item_summary(item, decision) == Summary::Approved;
-            };
-            (first..=last).all(|line| line_verdict(item, line, decision) == Some(Verdict::Approved))
-        })
+    let change = state.changes.get(&document.key);
+    let verdicts = change.map(|c| Verdicts::of(c, decision));
+    let approved = verdicts.is_some_and(|verdicts| {
+        picked
+            .iter()
+            .all(|(id, span)| match (*span, verdicts.item(id)) {
+                (None, _) => verdicts.summary(id) == Some(Summary::Approved),
+                (Some((first, last)), Some(item)) => (first..=last)
+                    .all(|line| line_verdict(item, line, decision) == Some(Verdict::Approved)),
+                (Some(_), None) => false,
+            })
     });
     let items: Vec<ItemRef> = picked
         .into_iter()

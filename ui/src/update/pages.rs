@@ -146,10 +146,11 @@ pub fn open_commit(model: &mut Model, state: &SessionState) -> Vec<Effect> {
         return Vec::new();
     }
     if approved(state).is_empty() {
-        model.say(
-            Severity::Info,
-            "Nothing is approved: there is nothing to commit.",
-        );
+        let key = model.keymap.key(Name::Approve).unwrap_or_default();
+        model.hint(format!(
+            "Nothing is approved: there is nothing to commit. `{key}` approves what is under the \
+             cursor."
+        ));
         return Vec::new();
     }
     open_page(model, state, Subject::Commit, &[])

@@ -8,6 +8,7 @@ use super::navigate;
 use crate::effect::Effect;
 use crate::model::dialog::{Choice, Dialog, TextFor};
 use crate::model::document::{DocRow, Document};
+use crate::model::verdicts::Verdicts;
 use crate::model::{Model, Pane, Search, Severity, marks};
 
 /// Whether visible text holds what is looked for; capitals count only if some were typed.
@@ -155,14 +156,12 @@ fn undecided_in_diff(model: &Model, state: &SessionState, forward: bool) -> Opti
     let document = model.diff.document.as_ref()?;
     let change = state.changes.get(&document.key)?;
     let decision = marks::holding(change, state.decisions.get(&document.key));
+    let verdicts = Verdicts::of(change, decision);
     let open = |row: &usize| {
         document.is_head(*row)
             && document
                 .item(*row)
-                .and_then(|id| change.items.iter().find(|i| i.id == *id))
-                .is_some_and(|item| {
-                    pvisor::review::item_summary(item, decision) == Summary::Undecided
-                })
+                .is_some_and(|id| verdicts.summary(id) == Some(Summary::Undecided))
     };
     let at = model.diff.cursor;
     if forward {

@@ -1,9 +1,11 @@
 //! The diff pane: items, hunks and lines of one change. Only what is on the screen is laid out.
 
+use std::cell::OnceCell;
+
 use pvisor::change::Change;
 use pvisor::diff::rows::{DiffRow, RowKind};
 use pvisor::diff::{Item, ItemId};
-use pvisor::review::{FileDecision, Summary, Verdict, item_summary, line_verdict, reason};
+use pvisor::review::{FileDecision, Summary, Verdict, line_verdict, reason};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -13,6 +15,7 @@ use super::changes::cursor_style;
 use crate::action::Name;
 use crate::model::document::{DocRow, Document};
 use crate::model::layout::Layout;
+use crate::model::verdicts::Verdicts;
 use crate::model::{Pane, marks};
 use crate::widget::line::{self, Glyphs, How, Look};
 
@@ -60,6 +63,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene, layout: &mut Layout) {
             .decisions
             .get(key)
             .filter(|d| d.digest == document.digest),
+        verdicts: OnceCell::new(),
         numbers: number_width(document),
         body,
     };
@@ -180,6 +184,8 @@ struct Page<'a> {
     document: &'a Document,
     change: Option<&'a Change>,
     decision: Option<&'a FileDecision>,
+    /// The same by item, made when it is asked for.
+    verdicts: OnceCell<Option<Verdicts<'a>>>,
     numbers: usize,
     body: Rect,
 }
@@ -374,13 +380,18 @@ impl Page<'_> {
         all
     }
 
+    fn verdicts(&self) -> Option<&Verdicts<'_>> {
+        let make = || self.change.map(|c| Verdicts::of(c, self.decision));
+        self.verdicts.get_or_init(make).as_ref()
+    }
+
     fn item(&self, id: &ItemId) -> Option<&Item> {
-        self.change?.items.iter().find(|i| i.id == *id)
+        self.verdicts()?.item(id)
     }
 
     fn summary(&self, id: &ItemId) -> Summary {
-        self.item(id)
-            .map_or(Summary::Undecided, |item| item_summary(item, self.decision))
+        let found = self.verdicts().and_then(|v| v.summary(id));
+        found.unwrap_or(Summary::Undecided)
     }
 
     fn draw_gutter(
