@@ -314,7 +314,7 @@ each_user! {
         world.pvisor(["run", "--headless", "--detach", "--workspace", workspace, "--state-dir", elsewhere,
             "--", "sh", "-c", "echo staged > f; sleep 600"]).ok();
         let changed = || world.pvisor(["changes", "--state-dir", elsewhere]).ok().out();
-        crate::support::until("the change", || changed().contains("f").then_some(()));
+        crate::support::until("the change", || changed().contains('f').then_some(()));
         let led = format!(
             "{binary} commit --all --state-dir {elsewhere}; echo [$?]; {binary} stop --state-dir {elsewhere}",
             binary = crate::support::binary().display()

@@ -320,7 +320,7 @@ fn what_was_decided_is_named_by_its_line() {
 #[test]
 fn a_block_of_thousands_of_hunks_is_looked_through_once() {
     let line = |i: u32, new: bool| {
-        if new && i % 4 == 0 {
+        if new && i.is_multiple_of(4) {
             format!("changed {i}\n")
         } else {
             format!("line {i}\n")
