@@ -89,7 +89,8 @@ impl Live {
         let poured = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&poured);
         std::thread::spawn(move || {
-            while stdin.write_all(&vec![b'x'; 1 << 16]).is_ok() {
+            let piece = vec![b'x'; 1 << 16];
+            while stdin.write_all(&piece).is_ok() {
                 count.fetch_add(1 << 16, Ordering::Relaxed);
             }
         });
