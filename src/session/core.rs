@@ -97,7 +97,12 @@ impl Session {
 
     /// Whether the server may end: nobody is there, no command runs and nothing is being done.
     pub fn is_idle(&self) -> bool {
-        self.clients.is_empty() && self.agent.is_none() && self.pending == 0
+        !self.is_needed() && self.pending == 0
+    }
+
+    /// Whether somebody is there or a command runs.
+    pub fn is_needed(&self) -> bool {
+        !self.clients.is_empty() || self.agent.is_some()
     }
 
     /// Whether the server was told to end, and nothing is left unfinished.

@@ -224,12 +224,18 @@ impl Server {
 fn run(session: &mut Session, mailbox: &Receiver<Event>) {
     let begun = Instant::now();
     let mut heard = false;
+    // Hints are nobody's need: where a directory cannot be watched they come for ever.
+    let mut needed = begun;
     loop {
         match mailbox.recv_timeout(LINGER) {
             Ok(event) => session.handle(event),
-            Err(RecvTimeoutError::Timeout) if session.is_idle() => return,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if session.is_needed() {
+            needed = Instant::now();
+        } else if needed.elapsed() >= LINGER && session.is_idle() {
+            return;
         }
         if !heard && begun.elapsed() > UNHEARD {
             heard = true;

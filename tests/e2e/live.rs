@@ -292,3 +292,11 @@ each_user! {
         world.changes().assert_plain(&[]);
     }
 }
+
+each_user! {
+    fn a_directory_that_cannot_be_watched_keeps_no_server(world) {
+        world.run("mkdir shut; echo 1 > shut/f; chmod 000 shut");
+        world.changes().assert_plain(&["added shut", "added shut/f"]);
+        processes::await_none(world);
+    }
+}
