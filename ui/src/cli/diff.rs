@@ -69,9 +69,10 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     out.out.flush()?;
     for (number, what) in folded {
         if number > 0 {
-            eprintln_safe(&format!(
-                "{number} changes {what} are left out; name them to see them"
-            ));
+            eprintln_safe(&match number {
+                1 => format!("1 change {what} is left out; name it to see it"),
+                _ => format!("{number} changes {what} are left out; name them to see them"),
+            });
         }
     }
     Ok(if complete {
