@@ -87,7 +87,7 @@ impl LayerTracker {
                 .map_err(|e| failed("writing the baseline", dir, e))?;
         }
         let rules = (layer.name != HOME).then(|| Rules::new(&layer.root));
-        Ok(Self {
+        let mut tracker = Self {
             layer,
             host: Host::new(host),
             baseline,
@@ -101,7 +101,9 @@ impl LayerTracker {
             index: None,
             deleted_budget: DELETED_AT_MOST,
             recheck_budget: RECHECKED_AT_MOST,
-        })
+        };
+        tracker.keep_first_index()?;
+        Ok(tracker)
     }
 
     /// The layer's name.

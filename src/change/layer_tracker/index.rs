@@ -2,6 +2,10 @@
 //! whether that is all that was done to it can only be told from its earlier bytes, and the first
 //! scan that finds the agent's own index may already be too late to take them.
 
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+
 use super::{Known, LayerTracker};
 use crate::RelPath;
 use crate::change::baseline::Record;
@@ -14,6 +18,17 @@ use crate::layer::{FileType, StageAccess, UpperEntry};
 const INDEX: &[u8] = b".git/index";
 
 impl LayerTracker {
+    /// At the opening, before the command runs: a command may be done with its first commit, and
+    /// the host with its next `status`, before anything was scanned.
+    pub(super) fn keep_first_index(&mut self) -> Result<(), ChangeError> {
+        let copied = self.layer.upper().join(OsStr::from_bytes(INDEX));
+        match copied.symlink_metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => self.keep_index(&[]),
+            // The agent has one already, or it cannot be told.
+            _ => Ok(()),
+        }
+    }
+
     /// Keeps the host's index while the agent has none of its own. Costs a `stat` where nothing
     /// moved.
     pub(super) fn keep_index(&mut self, entries: &[UpperEntry]) -> Result<(), ChangeError> {
