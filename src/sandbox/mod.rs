@@ -14,6 +14,7 @@ mod mount_api;
 mod namespace;
 mod network;
 mod overlay;
+mod ownership;
 mod probe;
 pub mod spec;
 mod stage;

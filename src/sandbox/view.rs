@@ -19,7 +19,7 @@ use super::devices::{Devices, tmpfs};
 use super::failure::{Doing, Failure, shown};
 use super::mount_api::{READ_ONLY, TAME, attach, clone_mount, here, pivot_into, restrict};
 use super::spec::{MountAccess, MountSpec};
-use super::{SandboxSpec, hidden, overlay, submounts};
+use super::{SandboxSpec, hidden, overlay, ownership, submounts};
 use crate::layer::{Driver, HOME, Layer};
 
 /// The finished view.
@@ -311,6 +311,7 @@ fn stage(
         driver: layer.driver.name().into(),
         reason: "the kernel can merge it, which is the fastest way".into(),
     });
+    view.notes.extend(ownership::remark(layer));
     overlays.push((layer.name.clone(), mounted));
     Ok(())
 }
