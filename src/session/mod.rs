@@ -4,6 +4,7 @@
 mod agent;
 mod backlog;
 pub mod client;
+mod connection;
 mod core;
 mod create;
 mod event;
