@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::path::Path;
 
 /// A run of text, or one thing that must not reach a terminal as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +39,11 @@ pub fn visible(bytes: &[u8]) -> Cow<'_, str> {
         Unit::Invalid(byte) => escape_byte(byte, &mut out),
     });
     Cow::Owned(out)
+}
+
+/// The visible form of a path, see [`visible`].
+pub fn visible_path(path: &Path) -> Cow<'_, str> {
+    visible(path.as_os_str().as_encoded_bytes())
 }
 
 /// `bytes` taken apart into text, escapes and tabs, in order. The texts joined with the escapes
