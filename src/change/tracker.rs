@@ -20,7 +20,7 @@ pub enum ChangeError {
     #[error(transparent)]
     Access(#[from] AccessError),
     /// The baseline could not be read or written.
-    #[error("{doing} {}: {source}", crate::text::visible(path.as_os_str().as_encoded_bytes()))]
+    #[error("{doing} {}: {source}", crate::text::visible_path(path))]
     Baseline {
         /// What was attempted.
         doing: &'static str,

@@ -109,7 +109,7 @@ pub enum Outcome {
     },
     /// There was nothing to do.
     Nothing,
-    /// A crash or an I/O error left the batch unfinished; `recover` settles it.
+    /// A crash or an I/O error left the batch unfinished; [`recover`] settles it.
     Unsettled {
         /// The commit that needs recovery.
         number: u32,
@@ -183,9 +183,9 @@ pub enum CommitError {
     /// Another commit to the same place is under way.
     #[error("another commit to {} is under way; try again when it has ended", place::shown(.0))]
     Busy(PathBuf),
-    /// A step could neither be finished nor taken back; `recover` tries again.
+    /// A step could neither be finished nor taken back; [`recover`] tries again.
     #[error(
-        "{}; run `recover` when that is mended",
+        "{}; when that is mended, opening the session again settles it",
         transaction::stopped(path, source)
     )]
     Unsettled {

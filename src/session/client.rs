@@ -18,7 +18,10 @@ use crate::protocol::{ClientMessage, Failure, Hello, Reply, Request, ServerMessa
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nothing listens there.
-    #[error("connecting to the session at {}: {source}", path.display())]
+    #[error(
+        "connecting to the session at {}: {source}",
+        crate::text::visible_path(path)
+    )]
     Connect {
         /// The socket.
         path: PathBuf,

@@ -302,7 +302,7 @@ impl Worker {
             if let Err(error) = crate::layer::remove::remove_tree(&layer.dir) {
                 let failure = Failure::Other(format!(
                     "removing the staged side at {}: {error}",
-                    layer.dir.display()
+                    crate::text::visible_path(&layer.dir)
                 ));
                 return JobDone::Replied(reply_to, Err(failure));
             }

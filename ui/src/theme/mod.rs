@@ -31,7 +31,7 @@ pub enum ThemeError {
         known: Vec<String>,
     },
     /// The file cannot be read.
-    #[error("reading the theme {}: {source}", path.display())]
+    #[error("reading the theme {}: {source}", pvisor::text::visible_path(path))]
     Read {
         /// Which.
         path: PathBuf,
