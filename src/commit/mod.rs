@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! effect       what an approval means for a path
-//! plan         closure, subtrees, order           -> steps
+//! plan         closure: what has to come along
+//! steps        subtrees, order
 //! preflight    refuse what can be known; temporary names
 //! stage        make the new entries beside their destinations
 //! publish      exchange under leases, look at what came out
@@ -40,6 +41,7 @@ mod publish;
 pub mod seam;
 mod settle;
 mod stage;
+mod steps;
 mod transaction;
 mod verify;
 
