@@ -7,7 +7,7 @@
 //! plan         closure: what has to come along
 //! steps        subtrees, order
 //! preflight    refuse what can be known; temporary names
-//! stage        make the new entries beside their destinations
+//! stage        make the new entries beside their destinations (kept: for an undo)
 //! publish      exchange under leases, look at what came out
 //! back         the way back, from any state
 //! settle       displaced entries go to the store
@@ -29,8 +29,10 @@
 //!   network file systems) only the comparison before and after guards against a save in between.
 
 mod back;
+mod dress;
 mod effect;
 mod host;
+mod kept;
 mod lease;
 mod ledger;
 mod place;
@@ -375,7 +377,7 @@ pub fn undo(
     let kept = place::Root::at_path(String::new(), &dir)
         .map_err(|e| CommitError::store("opening what was kept in", &dir, e))?;
     let stores = BTreeMap::from([(undoes, kept)]);
-    transaction.run(|root, step, _| stage::bring_back(root, step, &stores))
+    transaction.run(|root, step, _| kept::bring_back(root, step, &stores))
 }
 
 fn inverse(step: Step, number: u32, index: usize) -> Step {
