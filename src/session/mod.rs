@@ -8,6 +8,7 @@ mod connection;
 mod core;
 mod create;
 mod event;
+mod jobs;
 mod journal;
 mod outbox;
 mod records;
