@@ -62,6 +62,12 @@ pub fn pieces(bytes: &[u8]) -> Vec<Piece> {
     out
 }
 
+/// Whether a character steers a terminal, changes the order of text or cannot be seen, wherever it
+/// stands. ([`visible`] lets some pass where they do their proper work, as a joiner between emoji.)
+pub fn steers(c: char) -> bool {
+    is_hidden(c)
+}
+
 /// Whether `bytes` hold something a reader would not notice: any escaped character or invalid byte
 /// but tabs, newlines and the carriage return of a CRLF.
 pub fn has_hidden(bytes: &[u8]) -> bool {
