@@ -15,11 +15,23 @@ use crate::sandbox::ExitStatus;
 use crate::watch::Hint;
 
 impl Session {
+    /// Hands a job to the worker. Without one, whoever waits for the job is told so.
     pub(super) fn push_job(&mut self, job: Job) {
-        if let Some(jobs) = &self.jobs
-            && jobs.send(job).is_ok()
-        {
-            self.pending += 1;
+        let job = match &self.jobs {
+            Some(jobs) => match jobs.send(job) {
+                Ok(()) => {
+                    self.pending += 1;
+                    return;
+                }
+                Err(unsent) => unsent.0,
+            },
+            None => job,
+        };
+        let gone = "what this session staged cannot be reached any more; `pvisor-tui status` tells \
+                    where it should lie";
+        self.reply(job.reply_to(), Err(Failure::Other(gone.into())));
+        if matches!(job, Job::Commit { .. } | Job::Undo { .. }) {
+            self.written();
         }
     }
 
