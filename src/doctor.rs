@@ -73,7 +73,7 @@ fn existing(path: &Path) -> PathBuf {
 
 fn state_directory(state_dir: &Path) -> Vec<Check> {
     let dir = existing(state_dir);
-    let shown = crate::text::visible(dir.as_os_str().as_encoded_bytes()).into_owned();
+    let shown = crate::text::visible_path(&dir).into_owned();
     let check = |ok, detail: String, remedy: Option<&str>| {
         vec![Check {
             name: "state directory".into(),

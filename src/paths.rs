@@ -32,7 +32,10 @@ pub enum PathsError {
         uid: u32,
     },
     /// A directory of ours was given as a relative path.
-    #[error("the {what} must be an absolute path, not {}", crate::text::visible(path.as_os_str().as_encoded_bytes()))]
+    #[error(
+        "the {what} must be an absolute path, not {}",
+        crate::text::visible_path(path)
+    )]
     Relative {
         /// Which directory.
         what: &'static str,
@@ -40,7 +43,7 @@ pub enum PathsError {
         path: PathBuf,
     },
     /// A directory could not be made or made private.
-    #[error("{doing} {}: {source}", crate::text::visible(path.as_os_str().as_encoded_bytes()))]
+    #[error("{doing} {}: {source}", crate::text::visible_path(path))]
     Directory {
         /// What was attempted.
         doing: &'static str,

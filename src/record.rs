@@ -48,7 +48,10 @@ const LINE_LIMIT: u64 = 256 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The file could not be opened or made.
-    #[error("cannot open the output record {}: {source}; check the state directory's permissions and space", path.display())]
+    #[error(
+        "cannot open the output record {}: {source}; check the state directory's permissions and space",
+        crate::text::visible_path(path)
+    )]
     Open {
         /// The record.
         path: PathBuf,
@@ -56,7 +59,10 @@ pub enum RecordError {
         source: std::io::Error,
     },
     /// The file could not be written.
-    #[error("cannot write to the output record {}: {source}; the command goes on, this part of its output is not recorded", path.display())]
+    #[error(
+        "cannot write to the output record {}: {source}; the command goes on, this part of its output is not recorded",
+        crate::text::visible_path(path)
+    )]
     Write {
         /// The record.
         path: PathBuf,
@@ -64,7 +70,10 @@ pub enum RecordError {
         source: std::io::Error,
     },
     /// The file is there and is none of ours.
-    #[error("{} is not an asciicast recording of version 2; move it away to record anew", path.display())]
+    #[error(
+        "{} is not an asciicast recording of version 2; move it away to record anew",
+        crate::text::visible_path(path)
+    )]
     Foreign {
         /// The file.
         path: PathBuf,

@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::path::Path;
 
 /// A run of text, or one thing that must not reach a terminal as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +41,11 @@ pub fn visible(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The visible form of a path, see [`visible`].
+pub fn visible_path(path: &Path) -> Cow<'_, str> {
+    visible(path.as_os_str().as_encoded_bytes())
+}
+
 /// `bytes` taken apart into text, escapes and tabs, in order. The texts joined with the escapes
 /// (and `\t` for tabs) are [`visible`].
 pub fn pieces(bytes: &[u8]) -> Vec<Piece> {
@@ -54,6 +60,12 @@ pub fn pieces(bytes: &[u8]) -> Vec<Piece> {
         Unit::Invalid(byte) => escape_byte(byte, escaped_run(&mut out)),
     });
     out
+}
+
+/// Whether a character steers a terminal, changes the order of text or cannot be seen, wherever it
+/// stands. ([`visible`] lets some pass where they do their proper work, as a joiner between emoji.)
+pub fn steers(c: char) -> bool {
+    is_hidden(c)
 }
 
 /// Whether `bytes` hold something a reader would not notice: any escaped character or invalid byte

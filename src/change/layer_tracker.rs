@@ -62,7 +62,6 @@ pub(super) struct LayerTracker {
     rename_diffs: HashMap<(Digest, Digest), (FileDiff, Looks)>,
     /// Old path by new path, of the last scan.
     renamed: HashMap<RelPath, RelPath>,
-    watched: BTreeSet<RelPath>,
     /// The host's git index before the agent had one of its own, see `index`.
     index: Option<Node>,
     deleted_budget: u64,
@@ -97,7 +96,6 @@ impl LayerTracker {
             prints: HashMap::new(),
             rename_diffs: HashMap::new(),
             renamed: HashMap::new(),
-            watched: BTreeSet::new(),
             index: None,
             deleted_budget: DELETED_AT_MOST,
             recheck_budget: RECHECKED_AT_MOST,
@@ -130,7 +128,6 @@ impl LayerTracker {
         let mut candidates = scan::candidates(&entries, &mut self.host, &mut self.baseline)
             .map_err(self.io("taking the baseline in"))?;
         self.recall_index(&mut candidates)?;
-        self.watched.clear();
         let mut known = std::mem::take(&mut self.known);
         let mut fresh = HashMap::with_capacity(candidates.len());
         let mut found: Vec<(Change, Looks)> = Vec::new();
@@ -209,12 +206,6 @@ impl LayerTracker {
             &mut self.baseline,
         )
         .map_err(|e| failed("looking at", self.layer.root.join(path.as_path()), e))?;
-        if self.host.has_parent(path).unwrap_or(false) {
-            self.watched.insert(path.parent().unwrap_or_default());
-        }
-        if record.tree {
-            self.watched.insert(path.clone());
-        }
         match judged {
             Judgement::Agreed => return Ok(false),
             Judgement::Unmoved => {}
@@ -352,13 +343,6 @@ impl LayerTracker {
     /// See [`super::Tracker::distrust`].
     pub fn distrust(&mut self, path: &RelPath) {
         self.known.remove(path);
-    }
-
-    /// Host directories that decide about this layer's conflicts.
-    pub fn host_directories(&self) -> impl Iterator<Item = PathBuf> {
-        self.watched
-            .iter()
-            .map(|path| self.layer.root.join(path.as_path()))
     }
 }
 

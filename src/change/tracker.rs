@@ -10,9 +10,6 @@ use crate::LayerPath;
 use crate::layer::{AccessError, Layer, StageAccess};
 use crate::protocol::Contents;
 
-/// Most host directories that are worth a watch.
-const WATCHED_AT_MOST: usize = 4_096;
-
 /// Why the change set could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
@@ -20,7 +17,7 @@ pub enum ChangeError {
     #[error(transparent)]
     Access(#[from] AccessError),
     /// The baseline could not be read or written.
-    #[error("{doing} {}: {source}", crate::text::visible(path.as_os_str().as_encoded_bytes()))]
+    #[error("{doing} {}: {source}", crate::text::visible_path(path))]
     Baseline {
         /// What was attempted.
         doing: &'static str,
@@ -109,15 +106,6 @@ impl Tracker {
             Some(layer) => layer.contents(change, access),
             None => Err(AccessError::NoLayer(change.key.layer.clone()).into()),
         }
-    }
-
-    /// Host directories whose entries decide about conflicts, to be watched.
-    pub fn host_directories(&self) -> Vec<PathBuf> {
-        self.layers
-            .iter()
-            .flat_map(LayerTracker::host_directories)
-            .take(WATCHED_AT_MOST)
-            .collect()
     }
 }
 

@@ -4,9 +4,10 @@
 //!
 //! ```text
 //! effect       what an approval means for a path
-//! plan         closure, subtrees, order           -> steps
+//! plan         closure: what has to come along
+//! steps        subtrees, order
 //! preflight    refuse what can be known; temporary names
-//! stage        make the new entries beside their destinations
+//! stage        make the new entries beside their destinations (kept: for an undo)
 //! publish      exchange under leases, look at what came out
 //! back         the way back, from any state
 //! settle       displaced entries go to the store
@@ -28,8 +29,10 @@
 //!   network file systems) only the comparison before and after guards against a save in between.
 
 mod back;
+mod dress;
 mod effect;
 mod host;
+mod kept;
 mod lease;
 mod ledger;
 mod place;
@@ -40,6 +43,7 @@ mod publish;
 pub mod seam;
 mod settle;
 mod stage;
+mod steps;
 mod transaction;
 mod verify;
 
@@ -109,7 +113,7 @@ pub enum Outcome {
     },
     /// There was nothing to do.
     Nothing,
-    /// A crash or an I/O error left the batch unfinished; `recover` settles it.
+    /// A crash or an I/O error left the batch unfinished; [`recover`] settles it.
     Unsettled {
         /// The commit that needs recovery.
         number: u32,
@@ -183,9 +187,9 @@ pub enum CommitError {
     /// Another commit to the same place is under way.
     #[error("another commit to {} is under way; try again when it has ended", place::shown(.0))]
     Busy(PathBuf),
-    /// A step could neither be finished nor taken back; `recover` tries again.
+    /// A step could neither be finished nor taken back; [`recover`] tries again.
     #[error(
-        "{}; run `recover` when that is mended",
+        "{}; when that is mended, opening the session again settles it",
         transaction::stopped(path, source)
     )]
     Unsettled {
@@ -373,7 +377,7 @@ pub fn undo(
     let kept = place::Root::at_path(String::new(), &dir)
         .map_err(|e| CommitError::store("opening what was kept in", &dir, e))?;
     let stores = BTreeMap::from([(undoes, kept)]);
-    transaction.run(|root, step, _| stage::bring_back(root, step, &stores))
+    transaction.run(|root, step, _| kept::bring_back(root, step, &stores))
 }
 
 fn inverse(step: Step, number: u32, index: usize) -> Step {

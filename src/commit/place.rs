@@ -7,7 +7,7 @@ use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -259,7 +259,7 @@ pub(super) fn below(text: &str) -> RelPath {
     RelPath::new(text.as_bytes()).unwrap_or_default()
 }
 
-/// Bytes of an `OsStr` path for [`crate::text`].
+/// A path as it may be shown.
 pub(super) fn shown(path: &Path) -> String {
-    crate::text::visible(path.as_os_str().as_bytes()).into_owned()
+    crate::text::visible_path(path).into_owned()
 }

@@ -12,9 +12,10 @@ use crate::LayerPath;
 use crate::layer::FileType;
 use crate::layer::read;
 
+use super::dress::{dress, own};
 use super::ledger::{self, Action, Source, Step};
 use super::place::{Place, Root, below, xattrs};
-use super::stage::{copy_sparse, dress, own};
+use super::stage::copy_sparse;
 use super::{CommitError, host};
 
 /// Moves what a committed batch displaced into the store and closes its ledger.

@@ -1,22 +1,22 @@
 //! Preparation: the new entries are made beside their destinations, complete to the last
 //! attribute, before anything of the host changes. Owns copying with its digest, and metadata.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 use crate::RelPath;
 use crate::diff;
 use crate::layer::content::{extent, hash};
-use crate::layer::read::{ACL_ACCESS, ACL_DEFAULT};
 use crate::layer::{AccessError, Digest, FileType, Node, StageAccess};
 
+use super::dress::{dress, own};
 use super::effect::{Content, Picked};
 use super::lease::{Lease, Patience};
-use super::ledger::{Action, Piece, Source, Step};
-use super::place::{Place, Root, carried, look_fd, words, xattrs};
+use super::ledger::{Action, Piece, Step};
+use super::place::{Place, Root, look_fd, words};
 use super::{CommitError, Refusal, host, verify};
 
 /// From this size on sharing blocks with the upper is tried before copying.
@@ -383,45 +383,6 @@ fn zeros(hasher: &mut blake3::Hasher, mut count: u64) {
     }
 }
 
-/// Gives an entry its owner, as far as this process may.
-pub(super) fn own(place: &Place, node: &Node) -> io::Result<()> {
-    let Some(look) = place.look()? else {
-        return Err(io::Error::from_raw_os_error(libc::ENOENT));
-    };
-    if (look.node.uid, look.node.gid) == (node.uid, node.gid) {
-        return Ok(());
-    }
-    match host::set_owner(place, node.uid, node.gid) {
-        Err(e) if matches!(e.raw_os_error(), Some(libc::EPERM | libc::EINVAL)) => Ok(()),
-        other => other,
-    }
-}
-
-/// Gives an entry that its owner can still write exactly this mode and these attributes.
-pub(super) fn dress(fd: BorrowedFd<'_>, node: &Node) -> io::Result<()> {
-    let found = xattrs(fd)?;
-    for name in found.keys().filter(|name| !node.xattrs.contains_key(*name)) {
-        host::remove_xattr(fd, name)?;
-    }
-    let wanted = |acl: bool| {
-        node.xattrs.iter().filter(move |(name, _)| {
-            carried(name) && (*name == ACL_ACCESS || *name == ACL_DEFAULT) == acl
-        })
-    };
-    // A user's attributes need the right to write, which the mode may take away; an ACL sets the
-    // mode's group bits, and the mode those of an ACL, to what both say together.
-    for (name, value) in wanted(false) {
-        if found.get(name) != Some(value) {
-            host::set_xattr(fd, name, value)?;
-        }
-    }
-    host::set_mode(fd, node.mode)?;
-    for (name, value) in wanted(true) {
-        host::set_xattr(fd, name, value)?;
-    }
-    Ok(())
-}
-
 fn finish_dir(root: &Root, path: &RelPath, node: &Node) -> io::Result<Node> {
     let place = root.at(path)?;
     own(&place, node)?;
@@ -429,69 +390,6 @@ fn finish_dir(root: &Root, path: &RelPath, node: &Node) -> io::Result<Node> {
     host::set_mtime(&place, node.mtime)?;
     let look = place.look()?;
     Ok(look.map_or_else(|| node.clone(), |look| verify::with_stat(node, &look.node)))
-}
-
-/// Brings a kept pre-image from the store to the step's temporary name and says what it is.
-pub(super) fn bring_back(
-    root: &Root,
-    step: &Step,
-    stores: &BTreeMap<u32, Root>,
-) -> Result<Vec<Piece>, StageErrorAt> {
-    let at = |error: io::Error| StageErrorAt {
-        path: step.path.clone(),
-        error: error.into(),
-    };
-    let Action::Swap {
-        after,
-        source: Source::Kept {
-            number,
-            step: index,
-        },
-        ..
-    } = &step.action
-    else {
-        return Ok(Vec::new());
-    };
-    let missing = || at(io::Error::from_raw_os_error(libc::ENOENT));
-    let store = stores.get(number).ok_or_else(missing)?;
-    let kept = store
-        .at(&super::place::below(&format!("pre/{index}")))
-        .map_err(at)?;
-    let aside = root.at(&step.aside).map_err(at)?;
-    super::settle::relocate(&kept, &aside).map_err(at)?;
-    let mut pieces = Vec::with_capacity(after.len());
-    for piece in after {
-        let path = piece.path.under(&step.aside);
-        let node = described(root, &path, &piece.node).map_err(|error| StageErrorAt {
-            path: piece.path.under(&step.path),
-            error: error.into(),
-        })?;
-        if let Some(node) = node {
-            pieces.push(Piece {
-                path: piece.path.clone(),
-                node,
-            });
-        }
-    }
-    Ok(pieces)
-}
-
-/// What lies at `path` now; content that looks untouched keeps its known digest.
-fn described(root: &Root, path: &RelPath, known: &Node) -> io::Result<Option<Node>> {
-    let Some(look) = root.look(path)? else {
-        return Ok(None);
-    };
-    let mut node = verify::with_stat(known, &look.node);
-    let untouched = (node.size, node.mtime) == (known.size, known.mtime);
-    if node.file_type == FileType::File && (!untouched || node.digest.is_none()) {
-        node.digest = match root.at(path)?.open() {
-            Ok(file) => Some(hash(&file)?),
-            // Its owner may not read it, so its stat is all there is to know of it.
-            Err(_) if verify::is_shut(&node) => None,
-            Err(e) => return Err(e),
-        };
-    }
-    Ok(Some(node))
 }
 
 /// A staging error as the outcome needs it.

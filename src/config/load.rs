@@ -44,7 +44,7 @@ impl fmt::Display for Origin {
         match self {
             Origin::Default => f.write_str("the built-in defaults"),
             Origin::User(path) | Origin::Workspace(path) => {
-                f.write_str(&visible(path.as_os_str().as_encoded_bytes()))
+                f.write_str(&crate::text::visible_path(path))
             }
             Origin::Environment(name) => f.write_str(&visible(name.as_bytes())),
             Origin::Flag(name) => f.write_str(name),
@@ -123,12 +123,12 @@ pub fn load(sources: Sources<'_>) -> Result<Loaded, ConfigError> {
             }
             other => notices.push(format!(
                 "{} is not used: {}; read it, then `pvisor-tui trust {}`",
-                visible(file.path.as_os_str().as_encoded_bytes()),
+                crate::text::visible_path(&file.path),
                 match other {
                     None => "it was never trusted",
                     Some(_) => "it has changed since it was trusted",
                 },
-                visible(workspace.as_os_str().as_encoded_bytes()),
+                crate::text::visible_path(workspace),
             )),
         }
     }

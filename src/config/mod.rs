@@ -28,7 +28,7 @@ use crate::text::visible;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A file could not be read.
-    #[error("reading {}: {source}", visible(path.as_os_str().as_encoded_bytes()))]
+    #[error("reading {}: {source}", crate::text::visible_path(path))]
     Read {
         /// Which.
         path: PathBuf,
@@ -36,7 +36,7 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// A file is not TOML.
-    #[error("{}: {message}", visible(path.as_os_str().as_encoded_bytes()))]
+    #[error("{}: {message}", crate::text::visible_path(path))]
     Syntax {
         /// Which.
         path: PathBuf,
@@ -64,7 +64,7 @@ pub enum ConfigError {
     /// A workspace's file names something that only its user may set.
     #[error(
         "{} may not set {}: a workspace's file can only tighten",
-        visible(path.as_os_str().as_encoded_bytes()),
+        crate::text::visible_path(path),
         visible(key.as_bytes())
     )]
     Loosens {

@@ -28,7 +28,7 @@ pub enum MountError {
     #[error("the mount {} has a place inside that is not an absolute path", visible(.0))]
     Target(Vec<u8>),
     /// The source cannot be used.
-    #[error("the mount's source {}: {source}", visible(path.as_os_str().as_encoded_bytes()))]
+    #[error("the mount's source {}: {source}", crate::text::visible_path(path))]
     Source {
         /// The path as it was understood.
         path: PathBuf,

@@ -13,7 +13,7 @@ use crate::paths::replace_file;
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// The file of trusted digests cannot be used.
-    #[error("{doing} {}: {source}", crate::text::visible(path.as_os_str().as_encoded_bytes()))]
+    #[error("{doing} {}: {source}", crate::text::visible_path(path))]
     File {
         /// What was attempted.
         doing: &'static str,

@@ -28,7 +28,7 @@ pub struct UpperEntry {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum AccessError {
     /// A system call failed.
-    #[error("{doing} {}: {message}", crate::text::visible(path.as_os_str().as_encoded_bytes()))]
+    #[error("{doing} {}: {message}", crate::text::visible_path(path))]
     Io {
         /// What was attempted, e.g. `reading`.
         doing: String,

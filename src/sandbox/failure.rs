@@ -91,5 +91,5 @@ impl From<std::io::Error> for RawErrno {
 
 /// A path as it may be shown.
 pub(super) fn shown(path: &std::path::Path) -> String {
-    crate::text::visible(path.as_os_str().as_encoded_bytes()).into_owned()
+    crate::text::visible_path(path).into_owned()
 }

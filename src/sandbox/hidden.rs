@@ -1,5 +1,5 @@
 //! What no agent needs to see: keys, credentials, browser profiles. Owns the built-in table and
-//! which of it exists on this machine; masking is done by [`super::view`].
+//! which of it exists on this machine; masking is done where the view is built.
 //!
 //! Only what exists when the command starts is masked. Left out on purpose: `~/.npmrc`,
 //! `~/.yarnrc.yml` and `~/.config/pip` (package managers stop working without their registry

@@ -18,7 +18,10 @@ use crate::protocol::{ClientMessage, Failure, Hello, Reply, Request, ServerMessa
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nothing listens there.
-    #[error("connecting to the session at {}: {source}", path.display())]
+    #[error(
+        "connecting to the session at {}: {source}",
+        crate::text::visible_path(path)
+    )]
     Connect {
         /// The socket.
         path: PathBuf,
@@ -36,7 +39,8 @@ pub enum ClientError {
     Failed(#[from] Failure),
 }
 
-type Waiting = Arc<Mutex<HashMap<u64, Sender<Result<Reply, Failure>>>>>;
+/// Who waits for which reply; `None` once nothing is read any more.
+type Waiting = Arc<Mutex<Option<HashMap<u64, Sender<Result<Reply, Failure>>>>>>;
 
 /// A connection to a session server. Requests may come from any thread.
 pub struct Client {
@@ -60,7 +64,7 @@ impl Client {
             Some(ServerMessage::Refused(failure)) => return Err(failure.into()),
             _ => return Err(ClientError::Closed),
         };
-        let waiting = Waiting::default();
+        let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         let (out, messages) = unbounded();
         let for_reader = Arc::clone(&waiting);
         std::thread::Builder::new()
@@ -68,7 +72,7 @@ impl Client {
             .spawn(move || {
                 while let Ok(Some(message)) = codec::read(&mut input) {
                     if let ServerMessage::Reply(id, result) = message {
-                        let waiter = lock(&for_reader).remove(&id);
+                        let waiter = lock(&for_reader).as_mut().and_then(|w| w.remove(&id));
                         if let Some(waiter) = waiter {
                             let _ = waiter.send(result);
                         }
@@ -77,7 +81,7 @@ impl Client {
                     }
                 }
                 // Dropping the senders wakes everybody who still waits.
-                lock(&for_reader).clear();
+                *lock(&for_reader) = None;
             })?;
         let client = Self {
             stream: Mutex::new(stream),
@@ -107,7 +111,10 @@ impl Client {
     pub fn ask(&self, request: Request) -> Result<Receiver<Result<Reply, Failure>>, ClientError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (out, reply) = bounded(1);
-        lock(&self.waiting).insert(id, out);
+        match &mut *lock(&self.waiting) {
+            Some(waiting) => waiting.insert(id, out),
+            None => return Err(ClientError::Closed),
+        };
         let mut stream = lock(&self.stream);
         codec::write(&mut *stream, &ClientMessage::Request(id, request))?;
         Ok(reply)

@@ -14,14 +14,11 @@ use super::journal::Journal;
 use super::outbox::Outbox;
 use super::state::{RunState, SessionState, Update};
 use super::store::{SessionRecord, Store};
-use super::worker::{Job, JobDone, ReplyTo, Scanned, Then};
-use crate::LayerPath;
-use crate::change::{Change, ChangeError};
-use crate::layer::{AccessError, Timestamp};
+use super::worker::{Job, ReplyTo};
 use crate::protocol::{Failure, Hello, Reply, Request, Role, ServerMessage, Stream, Welcome};
 use crate::sandbox::ExitStatus;
 use crate::sandbox::spec::TerminalSize;
-use crate::watch::{Hint, Watch};
+use crate::watch::Watch;
 
 /// How long a command has to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(2);
@@ -47,18 +44,18 @@ pub struct Session {
     pub(super) agent: Option<Agent>,
     pub(super) watch: Option<Watch>,
     /// Jobs queued or running.
-    pending: usize,
+    pub(super) pending: usize,
     /// Scans among them; another hint only marks them stale.
-    scanning: usize,
-    stale: bool,
+    pub(super) scanning: usize,
+    pub(super) stale: bool,
     /// The host is being written: what would write it too, or take from under it, waits in
     /// `deferred`.
     pub(super) writing: bool,
     pub(super) deferred: VecDeque<(ClientId, u64, Request)>,
     /// The command is its starter's, and that has not come yet.
     awaits_owner: bool,
-    exit: Option<ExitStatus>,
-    ending: bool,
+    pub(super) exit: Option<ExitStatus>,
+    pub(super) ending: bool,
 }
 
 impl Session {
@@ -232,25 +229,6 @@ impl Session {
         }
     }
 
-    pub(super) fn push_job(&mut self, job: Job) {
-        if let Some(jobs) = &self.jobs
-            && jobs.send(job).is_ok()
-        {
-            self.pending += 1;
-        }
-    }
-
-    pub(super) fn scan(&mut self, then: Then) {
-        self.stale = false;
-        if self.jobs.is_some() {
-            self.scanning += 1;
-            self.push_job(Job::Scan(then));
-        } else {
-            // Nothing is staged: there is nothing to look at, and nothing to wait for.
-            self.proceed(then, None);
-        }
-    }
-
     fn joined(&mut self, client: ClientId, user: String, hello: &Hello, outbox: Arc<Outbox>) {
         if let (Some(agent), Some(size), Role::Driver) = (&mut self.agent, hello.size, hello.role) {
             agent.resize(size);
@@ -332,168 +310,11 @@ impl Session {
         }
     }
 
-    /// The command's end is told once its process is gone and its streams have run dry.
-    fn conclude_when_quiet(&mut self) {
-        let quiet = self.agent.as_ref().is_some_and(Agent::is_quiet);
-        if quiet && let Some(status) = self.exit.take() {
-            self.scan(Then::Conclude(status));
-        }
-    }
-
-    fn conclude(&mut self, status: ExitStatus) {
-        if let Some(agent) = self.agent.take() {
-            agent.finish();
-        }
-        self.agree(Update::Exited {
-            status,
-            at: Timestamp::now(),
-        });
-        self.record();
-        // Where nothing is staged there is nothing to lose.
-        if !self.state.changes.is_empty() {
-            self.push_job(Job::Sync);
-        }
-    }
-
-    fn hinted(&mut self, _hint: Hint) {
-        if self.scanning > 0 {
-            self.stale = true;
-        } else {
-            self.scan(Then::Rest);
-        }
-    }
-
-    fn done(&mut self, done: JobDone) {
-        self.pending = self.pending.saturating_sub(1);
-        match done {
-            JobDone::Scanned(scanned, then) => {
-                self.scanning = self.scanning.saturating_sub(1);
-                let failed = self.take_changes(scanned);
-                self.proceed(then, failed);
-                if self.stale && self.scanning == 0 {
-                    self.scan(Then::Rest);
-                }
-            }
-            JobDone::Reverted {
-                paths,
-                error,
-                scanned,
-                reply_to,
-            } => {
-                self.take_changes(scanned);
-                if !paths.is_empty() {
-                    let by = self.user_of(reply_to);
-                    self.agree(Update::Reverted {
-                        paths: paths.clone(),
-                        by,
-                    });
-                }
-                let result = error.map_or(Ok(Reply::Concerned(paths)), |e| Err(Failure::Access(e)));
-                self.reply(reply_to, result);
-            }
-            JobDone::Committed {
-                outcome,
-                undoes,
-                scanned,
-                reply_to,
-            } => {
-                // First the commit, then what it left: rejections are carried over by the reducer.
-                self.committed(&outcome, undoes, reply_to);
-                self.take_changes(scanned);
-                self.record();
-                self.reply(reply_to, Ok(Reply::Outcome(outcome)));
-                self.written();
-            }
-            JobDone::NotTried(reply_to, failure) => {
-                self.reply(reply_to, Err(failure));
-                self.written();
-            }
-            JobDone::Synced => {}
-            JobDone::Replied(reply_to, result) => self.reply(reply_to, result),
-            JobDone::Discarded(reply_to) => {
-                self.watch = None;
-                self.jobs = None;
-                self.agree(Update::Discarded);
-                self.record();
-                self.reply(reply_to, Ok(Reply::Done));
-                self.ending = true;
-            }
-        }
-    }
-
-    fn proceed(&mut self, then: Then, failed: Option<Failure>) {
-        match (then, failed) {
-            (Then::Rest, _) => {}
-            (Then::Conclude(status), _) => self.conclude(status),
-            (Then::Answer(to), failed) => self.reply(to, failed.map_or(Ok(Reply::Done), Err)),
-            (Then::Resume(client, id, _), Some(failure)) => {
-                self.reply(Some((client, id)), Err(failure));
-            }
-            (Then::Resume(client, id, request), None) => self.carry_out(client, id, request),
-        }
-    }
-
-    /// Agrees on the difference between the scan and the known change set.
-    fn take_changes(&mut self, scanned: Scanned) -> Option<Failure> {
-        let scanned = match scanned {
-            Ok(changes) => changes,
-            Err(error) => {
-                self.notice(format!("The changes could not be read: {error}."));
-                // Without its helper this server is of no use any more, and it has too many
-                // threads to fork another: the next client starts a new server.
-                self.ending |= matches!(error, ChangeError::Access(AccessError::HelperGone));
-                return Some(Failure::Other(error.to_string()));
-            }
-        };
-        let mut gone: std::collections::BTreeSet<LayerPath> =
-            self.state.changes.keys().cloned().collect();
-        let mut changed: Vec<Change> = Vec::new();
-        for change in scanned {
-            gone.remove(&change.key);
-            if self.state.changes.get(&change.key) != Some(&change) {
-                changed.push(change);
-            }
-        }
-        if !changed.is_empty() || !gone.is_empty() {
-            self.agree(Update::ChangesMoved {
-                changed,
-                gone: gone.into_iter().collect(),
-            });
-        }
-        if let Some(watch) = &self.watch {
-            watch.set_host_directories(self.host_directories());
-        }
-        None
-    }
-
-    fn terminated(&mut self) {
+    pub(super) fn terminated(&mut self) {
         self.ending = true;
         self.stop_agent();
         // Its end is known only once its output was read.
         self.listen();
-    }
-
-    /// Nothing can be read or written any more: the session ends here. What was being committed is
-    /// settled by the next server.
-    fn worker_lost(&mut self) {
-        self.notice(
-            "The session server has failed while it worked on the files; open the session again."
-                .into(),
-        );
-        self.jobs = None;
-        self.pending = 0;
-        self.scanning = 0;
-        self.terminated();
-    }
-
-    /// The host is no longer being written: what waited for that goes on, in order.
-    fn written(&mut self) {
-        self.writing = false;
-        while !self.writing
-            && let Some((client, id, request)) = self.deferred.pop_front()
-        {
-            self.requested(client, id, request);
-        }
     }
 
     pub(super) fn stop_command(&mut self) -> Result<Reply, Failure> {

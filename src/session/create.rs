@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::store::{SessionRecord, Store, StoreError};
 
+/// Where an id's random part comes from.
+const RANDOM: &str = "/dev/urandom";
 /// Letters of an id's random part: none that are mistaken for another.
 const LETTERS: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz023456789";
 
@@ -16,18 +18,17 @@ impl Store {
     /// so that ids sort by start.
     pub fn create(&self) -> Result<(String, PathBuf), StoreError> {
         let sessions = self.state_dir().join("sessions");
-        make(&sessions, true).map_err(|e| file(&sessions, &e))?;
+        make(&sessions, true).map_err(|e| StoreError::file("making", &sessions, e))?;
         loop {
             let stamp = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S");
-            let id = format!(
-                "{stamp}-{}",
-                random_letters().map_err(|e| file(&sessions, &e))?
-            );
+            let letters =
+                random_letters().map_err(|e| StoreError::file("reading", Path::new(RANDOM), e))?;
+            let id = format!("{stamp}-{letters}");
             let dir = self.session_dir(&id);
             match make(&dir, false) {
                 Ok(()) => return Ok((id, dir)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(file(&dir, &error)),
+                Err(error) => return Err(StoreError::file("making", &dir, error)),
             }
         }
     }
@@ -49,7 +50,7 @@ impl Store {
             out.write_all(&text)?;
             fs::rename(&temporary, &path)
         };
-        write().map_err(|e| file(&path, &e))
+        write().map_err(|e| StoreError::file("writing", &path, e))
     }
 }
 
@@ -60,16 +61,9 @@ fn make(path: &Path, recursive: bool) -> io::Result<()> {
         .create(path)
 }
 
-fn file(path: &Path, error: &io::Error) -> StoreError {
-    StoreError::File {
-        path: path.into(),
-        cause: error.to_string(),
-    }
-}
-
 fn random_letters() -> io::Result<String> {
     let mut bytes = [0; 4];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    File::open(RANDOM)?.read_exact(&mut bytes)?;
     Ok(bytes
         .iter()
         .map(|b| char::from(LETTERS[usize::from(b & 31)]))

@@ -4,9 +4,11 @@
 mod agent;
 mod backlog;
 pub mod client;
+mod connection;
 mod core;
 mod create;
 mod event;
+mod jobs;
 mod journal;
 mod outbox;
 mod records;

@@ -9,8 +9,9 @@ use super::event::ClientId;
 use super::state::{CommitRecord, RunState, Update};
 use super::worker::{Job, ReplyTo, Then};
 use crate::LayerPath;
+use crate::change::ChangeKind;
 use crate::commit::Outcome;
-use crate::layer::{Digest, Timestamp};
+use crate::layer::{Digest, FileType, Timestamp};
 use crate::protocol::{Failure, Reply, Request, Role, Say, Target};
 use crate::review;
 use crate::sandbox::Mode;
@@ -343,18 +344,26 @@ impl Session {
             + 1
     }
 
-    /// Host directories that hold the changed paths' entries.
+    /// Host directories whose entries decide about conflicts.
     pub(super) fn host_directories(&self) -> Vec<PathBuf> {
         let Some(info) = &self.state.info else {
             return Vec::new();
         };
         let mut directories = BTreeSet::new();
-        for key in self.state.changes.keys() {
+        for (key, change) in &self.state.changes {
             let Some(layer) = info.layers.iter().find(|l| l.name == key.layer) else {
                 continue;
             };
             let parent = key.path.parent().unwrap_or_default();
             directories.insert(layer.root.join(parent.as_path()));
+            // What the host adds to a directory that is to go stands in the way of that.
+            let was_dir = change
+                .before
+                .as_ref()
+                .is_some_and(|node| node.file_type == FileType::Dir);
+            if was_dir && matches!(change.kind, ChangeKind::Deleted | ChangeKind::Type) {
+                directories.insert(layer.root.join(key.path.as_path()));
+            }
             if directories.len() >= HOST_DIRECTORIES {
                 break;
             }

@@ -23,6 +23,7 @@ use crate::protocol::{Hello, Request, Role, Welcome};
 use crate::sandbox::detach::detach;
 use crate::sandbox::spec::MountSpec;
 use crate::sandbox::{self, Mode, MountAccess, SandboxError, SandboxSpec};
+use crate::text::visible_path;
 
 /// How long another server may take to let a session go.
 const HANDOVER: Duration = Duration::from_secs(10);
@@ -71,7 +72,7 @@ pub enum StartError {
 
 impl StartError {
     fn other(doing: &str, path: &Path, error: impl std::fmt::Display) -> Self {
-        StartError::Other(format!("{doing} {}: {error}", path.display()))
+        StartError::Other(format!("{doing} {}: {error}", visible_path(path)))
     }
 }
 
@@ -224,7 +225,7 @@ fn daemon(
     if let Err(error) = serve::detach_streams(&log) {
         say(
             &mut report,
-            &Word::Failed(format!("opening {}: {error}", log.display())),
+            &Word::Failed(format!("opening {}: {error}", visible_path(&log))),
         );
         return 1;
     }
@@ -235,7 +236,7 @@ fn daemon(
             let served = server.serve(command, owned, access);
             let _ = fs::remove_file(socket);
             if let Err(error) = served {
-                tracing::error!(%error, session = %dir.display(), "the session server has failed");
+                tracing::error!(%error, session = %visible_path(&dir), "the session server has failed");
                 return 1;
             }
             0
@@ -259,7 +260,7 @@ type Made = (Server, Option<Command>, Option<Arc<dyn StageAccess>>);
 /// Everything that may fail before the server listens. It forks before it starts threads.
 fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Made, Word> {
     let failed = |doing: &str, path: &Path, error: &dyn std::fmt::Display| {
-        Word::Failed(format!("{doing} {}: {error}", path.display()))
+        Word::Failed(format!("{doing} {}: {error}", visible_path(path)))
     };
     let lock = SessionLock::take(&info.dir)
         .map_err(|e| failed("locking", &info.dir, &e))?

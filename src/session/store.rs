@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::state::{RunState, SessionInfo};
 use crate::layer::Timestamp;
 use crate::sandbox::{Boundary, ExitStatus};
+use crate::text::{visible, visible_path};
 
 /// File of a session's directory that holds the path of its server's socket.
 const SOCKET_FILE: &str = "socket";
@@ -44,14 +45,24 @@ pub enum StoreError {
     #[error("there is no session yet")]
     Empty,
     /// Nothing matches.
-    #[error("no session is named {}", crate::text::visible(.0.as_bytes()))]
+    #[error("no session is named {}", visible(.0.as_bytes()))]
     NotFound(String),
     /// A prefix matches several.
-    #[error("{} fits several sessions: {}", crate::text::visible(.0.as_bytes()), .1.join(", "))]
+    #[error("{} fits several sessions: {}", visible(.0.as_bytes()), .1.join(", "))]
     Ambiguous(String, Vec<String>),
-    /// A file of the store cannot be used.
-    #[error("{}: {cause}", path.display())]
+    /// A file or directory of the store cannot be used.
+    #[error("{doing} {}: {source}", visible_path(path))]
     File {
+        /// What was attempted.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A session's record cannot be understood.
+    #[error("{} is no session record: {cause}", visible_path(path))]
+    Record {
         /// Which.
         path: PathBuf,
         /// Why not.
@@ -109,10 +120,8 @@ impl Store {
     /// Tells later callers of [`Store::socket`] where the server listens.
     pub fn announce_socket(&self, id: &str, socket: &Path) -> Result<(), StoreError> {
         let path = self.session_dir(id).join(SOCKET_FILE);
-        fs::write(&path, socket.as_os_str().as_bytes()).map_err(|error| StoreError::File {
-            path,
-            cause: error.to_string(),
-        })
+        fs::write(&path, socket.as_os_str().as_bytes())
+            .map_err(|error| StoreError::file("writing", &path, error))
     }
 
     /// Every session, newest start first. A session whose record cannot be read is left out here
@@ -184,12 +193,12 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(StoreError::NotFound(id.to_owned()));
             }
-            Err(error) => return Err(StoreError::file(path, &error)),
+            Err(error) => return Err(StoreError::file("reading", &path, error)),
         };
         let mut record: SessionRecord =
-            serde_json::from_slice(&bytes).map_err(|error| StoreError::File {
+            serde_json::from_slice(&bytes).map_err(|error| StoreError::Record {
                 path,
-                cause: format!("this is no session record: {error}"),
+                cause: error.to_string(),
             })?;
         if record.state == RunState::Running && !self.is_served(id) {
             record.state = RunState::Lost;
@@ -221,11 +230,11 @@ impl Store {
         let entries = match std::fs::read_dir(&dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(StoreError::file(dir, &error)),
+            Err(error) => return Err(StoreError::file("reading", &dir, error)),
         };
         let mut ids = Vec::new();
         for entry in entries {
-            let entry = entry.map_err(|error| StoreError::file(dir.clone(), &error))?;
+            let entry = entry.map_err(|error| StoreError::file("reading", &dir, error))?;
             if let Ok(name) = entry.file_name().into_string()
                 && is_id(&name)
                 && self.record_file(&name).exists()
@@ -238,10 +247,11 @@ impl Store {
 }
 
 impl StoreError {
-    fn file(path: PathBuf, error: &io::Error) -> Self {
+    pub(super) fn file(doing: &'static str, path: &Path, source: io::Error) -> Self {
         StoreError::File {
-            path,
-            cause: error.to_string(),
+            doing,
+            path: path.into(),
+            source,
         }
     }
 }

@@ -433,3 +433,28 @@ fn a_worker_that_fails_ends_the_session_and_not_its_clients_patience() {
     assert!(scene.session.is_ending());
     assert_eq!(scene.session.state.notices.len(), 1);
 }
+
+#[test]
+fn without_a_stage_every_request_is_answered() {
+    let mut scene = Scene::new();
+    scene.join(1, Role::Driver);
+    scene.shows(vec![change("a", 1)]);
+    scene.ask(1, approve("a", Some(1))).expect("approved");
+    scene.session.jobs = None;
+    let commit = Request::Commit {
+        all: false,
+        ignored: false,
+        dry_run: false,
+        keep_undo: None,
+    };
+    for request in [
+        commit.clone(),
+        Request::Contents(key("a")),
+        Request::Revert(vec![Target::All]),
+        commit,
+        Request::Discard,
+    ] {
+        let answer = scene.ask(1, request);
+        assert!(matches!(answer, Err(Failure::Other(_))), "{answer:?}");
+    }
+}

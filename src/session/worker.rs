@@ -68,6 +68,21 @@ pub enum Job {
     Discard(ReplyTo),
 }
 
+impl Job {
+    /// Who waits for an answer.
+    pub fn reply_to(&self) -> ReplyTo {
+        match self {
+            Job::Scan(Then::Resume(client, id, _)) => Some((*client, *id)),
+            Job::Scan(Then::Answer(to))
+            | Job::Revert(_, to)
+            | Job::Contents(_, to)
+            | Job::Discard(to) => *to,
+            Job::Commit { reply_to, .. } | Job::Undo { reply_to, .. } => *reply_to,
+            Job::Scan(Then::Rest | Then::Conclude(_)) | Job::Sync => None,
+        }
+    }
+}
+
 /// The change set, or why it could not be made.
 pub type Scanned = Result<Vec<Change>, ChangeError>;
 
@@ -302,7 +317,7 @@ impl Worker {
             if let Err(error) = crate::layer::remove::remove_tree(&layer.dir) {
                 let failure = Failure::Other(format!(
                     "removing the staged side at {}: {error}",
-                    layer.dir.display()
+                    crate::text::visible_path(&layer.dir)
                 ));
                 return JobDone::Replied(reply_to, Err(failure));
             }

@@ -143,7 +143,7 @@ fn a_broken_record_hides_no_other() {
     std::fs::write(broken.join("session.json"), "{").expect("write");
     assert_eq!(ids(&store.list().expect("list")), ["20261130-100000-aaaa"]);
     match store.find("20261130-100001-bbbb", false) {
-        Err(StoreError::File { path, .. }) => assert!(path.starts_with(&broken)),
+        Err(StoreError::Record { path, .. }) => assert!(path.starts_with(&broken)),
         other => panic!("{other:?}"),
     }
 }

@@ -41,7 +41,11 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
         flags: &[],
     })?;
     for notice in &loaded.notices {
-        writeln!(std::io::stderr().lock(), "warning: {notice}")?;
+        writeln!(
+            std::io::stderr().lock(),
+            "warning: {}",
+            visible(notice.as_bytes())
+        )?;
     }
     let Verb::Show { origin, json } = args.verb;
     if json {

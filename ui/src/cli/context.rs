@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use pvisor::paths::{Environment, Paths};
 use pvisor::session::store::Store;
-use pvisor::text::visible;
+use pvisor::text::visible_path;
 
 use super::error::CliError;
 
@@ -51,5 +51,5 @@ impl Context {
 
 /// A path as it may be shown.
 pub fn shown(path: &Path) -> String {
-    visible(path.as_os_str().as_encoded_bytes()).into_owned()
+    visible_path(path).into_owned()
 }

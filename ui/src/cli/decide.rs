@@ -34,7 +34,6 @@ pub fn run(
     done: &str,
     context: &Context,
 ) -> Result<ExitCode, CliError> {
-    args.paths.check(args.all)?;
     let expect =
         match &args.expect {
             None => None,
@@ -42,14 +41,7 @@ pub fn run(
                 CliError::usage("--expect takes a digest of 64 hexadecimal digits")
             })?),
         };
-    let (record, paths) = args.paths.resolve(context)?;
-    match (args.all, paths.is_empty()) {
-        (false, true) => {
-            return Err(CliError::usage("nothing is named").hint("name paths, or give --all"));
-        }
-        (true, false) => return Err(CliError::usage("--all and paths exclude each other")),
-        _ => {}
-    }
+    let (record, paths) = args.paths.resolve_or_all(args.all, context)?;
     if expect.is_some() && paths.len() != 1 {
         return Err(CliError::usage("--expect goes with exactly one path"));
     }

@@ -131,7 +131,10 @@ impl From<StoreError> for CliError {
             StoreError::NotFound(_) => Self::refused(message)
                 .hint("`pvisor-tui list` names them; `-s` takes the beginning of a name or id"),
             StoreError::Ambiguous(..) => Self::refused(message).hint("give one of these ids"),
-            StoreError::File { .. } => Self::failure(message),
+            StoreError::File { .. } => Self::failure(message)
+                .hint("`--state-dir DIR` or $XDG_STATE_HOME keeps sessions in another place"),
+            StoreError::Record { .. } => Self::failure(message)
+                .hint("what the session staged lies in the same directory, untouched"),
         }
     }
 }
@@ -254,6 +257,20 @@ mod tests {
             "{text:?}"
         );
         assert_eq!(text.matches("\nerror:").count(), 0, "{text:?}");
+    }
+
+    #[test]
+    fn a_store_that_cannot_be_used_names_the_way_out() {
+        let error = StoreError::File {
+            doing: "making",
+            path: "/state/\u{1b}sessions".into(),
+            source: io::ErrorKind::PermissionDenied.into(),
+        };
+        assert_eq!(
+            printed(&error.into()),
+            "error: making /state/\\x1bsessions: permission denied\nhint: `--state-dir DIR` or \
+             $XDG_STATE_HOME keeps sessions in another place\n"
+        );
     }
 
     #[test]

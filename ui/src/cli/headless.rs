@@ -13,6 +13,7 @@ use pvisor::sandbox::{ExitStatus, Stdio};
 use pvisor::session::client::{Client, ClientError};
 use pvisor::session::state::{RunState, SessionState, Update};
 use pvisor::session::store::Store;
+use pvisor::text::visible;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
@@ -159,7 +160,7 @@ impl Session {
         // A pipe's reader gets what the command wrote and nothing else.
         if err.is_terminal() {
             for notice in &self.notices {
-                writeln!(err, "warning: {notice}").ok();
+                writeln!(err, "warning: {}", visible(notice.as_bytes())).ok();
             }
             writeln!(err, "{}", report::last_word(&session, &self.state)).ok();
         }

@@ -2,32 +2,51 @@
 //! taken from the engine's types. A name that is not UTF-8 appears as text with replacement
 //! characters, and its exact bytes beside it in base64 (`*_b64`).
 
+mod change;
+
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 use base64::Engine as _;
-use pvisor::change::{Change, ChangeKind, Class, Conflict};
+use pvisor::LayerPath;
 use pvisor::commit::Outcome;
-use pvisor::diff::{Item, Span};
 use pvisor::doctor;
 use pvisor::layer::{Layer, Timestamp};
-use pvisor::review::{FileDecision, item_summary, reason, summary};
 use pvisor::sandbox::{Boundary, ExitStatus};
-use pvisor::session::state::SessionState;
 use pvisor::session::store::SessionRecord;
-use pvisor::{LayerPath, RelPath};
+use pvisor::text;
 use serde::Serialize;
 
 use super::error::CliError;
 
+pub use change::{ChangeInfo, Changes, Counts, ItemInfo, Sides};
+
 /// Prints one value and a newline.
 pub fn print(value: &impl Serialize) -> Result<(), CliError> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
+    let mut out = io::stdout().lock();
+    write_escaped(&serde_json::to_string_pretty(value)?, &mut out)?;
     out.write_all(b"\n")?;
     out.flush()?;
     Ok(())
+}
+
+/// Writes JSON so that it may go to a terminal: what steers one or cannot be seen is escaped, which
+/// changes nothing for a program that reads it.
+pub fn write_escaped(json: &str, out: &mut impl Write) -> io::Result<()> {
+    // Below the space there is only the line break between values: strings escape it themselves.
+    let escaped = |c: char| c > ' ' && text::steers(c);
+    let mut rest = json;
+    while let Some(at) = rest.find(escaped) {
+        let (plain, tail) = rest.split_at(at);
+        out.write_all(plain.as_bytes())?;
+        let mut chars = tail.chars();
+        for unit in chars.next().unwrap_or_default().encode_utf16(&mut [0; 2]) {
+            write!(out, "\\u{unit:04x}")?;
+        }
+        rest = chars.as_str();
+    }
+    out.write_all(rest.as_bytes())
 }
 
 /// Text, and the exact bytes when it is not UTF-8.
@@ -134,222 +153,6 @@ impl From<&Layer> for LayerInfo {
             root,
             root_b64,
             driver: layer.driver.name(),
-        }
-    }
-}
-
-/// `changes --json`.
-#[derive(Debug, Serialize)]
-pub struct Changes {
-    /// Id of the session.
-    pub session: String,
-    /// As in `status --json`.
-    pub state: &'static str,
-    /// The staged layers.
-    pub layers: Vec<LayerInfo>,
-    /// How many there are of each.
-    pub counts: Counts,
-    /// Every change, by layer and path.
-    pub changes: Vec<ChangeInfo>,
-}
-
-impl Changes {
-    /// Of a session, from what was agreed.
-    pub fn new(record: &SessionRecord, run: &'static str, state: &SessionState) -> Self {
-        Self {
-            session: record.info.id.clone(),
-            state: run,
-            layers: record.info.layers.iter().map(LayerInfo::from).collect(),
-            counts: Counts::of(state.changes.values()),
-            changes: state
-                .changes
-                .values()
-                .map(|change| ChangeInfo::new(change, state.decisions.get(&change.key)))
-                .collect(),
-        }
-    }
-}
-
-/// Numbers of changes by kind. What is ignored by git's rules is counted under `ignored` only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Counts {
-    /// New entries.
-    pub added: usize,
-    /// Content differs.
-    pub modified: usize,
-    /// Gone.
-    pub deleted: usize,
-    /// Under a new name.
-    pub renamed: usize,
-    /// Permission bits only.
-    pub mode: usize,
-    /// Another type of entry.
-    pub r#type: usize,
-    /// xattrs, owner or times only.
-    pub meta: usize,
-    /// Ignored, whatever their kind.
-    pub ignored: usize,
-}
-
-impl Counts {
-    /// Counts.
-    pub fn of<'a>(changes: impl Iterator<Item = &'a Change>) -> Self {
-        let mut counts = Self::default();
-        for change in changes {
-            *match (change.class, &change.kind) {
-                (Class::Ignored, _) => &mut counts.ignored,
-                (_, ChangeKind::Added) => &mut counts.added,
-                (_, ChangeKind::Modified) => &mut counts.modified,
-                (_, ChangeKind::Deleted) => &mut counts.deleted,
-                (_, ChangeKind::Renamed { .. }) => &mut counts.renamed,
-                (_, ChangeKind::Mode) => &mut counts.mode,
-                (_, ChangeKind::Type) => &mut counts.r#type,
-                (_, ChangeKind::Meta) => &mut counts.meta,
-            } += 1;
-        }
-        counts
-    }
-
-    /// Each word with its number, zeros left out.
-    pub fn words(&self) -> Vec<(&'static str, usize)> {
-        [
-            ("added", self.added),
-            ("modified", self.modified),
-            ("deleted", self.deleted),
-            ("renamed", self.renamed),
-            ("mode", self.mode),
-            ("type", self.r#type),
-            ("meta", self.meta),
-            ("ignored", self.ignored),
-        ]
-        .into_iter()
-        .filter(|(_, number)| *number > 0)
-        .collect()
-    }
-}
-
-/// One change.
-#[derive(Debug, Serialize)]
-pub struct ChangeInfo {
-    /// Layer's name.
-    pub layer: String,
-    /// Path below the layer's root.
-    pub path: String,
-    /// Exact bytes of `path`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path_b64: Option<String>,
-    /// `plain`, `ignored` or `git-object`.
-    pub class: &'static str,
-    /// `added`, `modified`, `deleted`, `renamed`, `mode`, `type` or `meta`.
-    pub kind: &'static str,
-    /// Old path of a rename.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
-    /// Exact bytes of `from`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub from_b64: Option<String>,
-    /// `file`, `dir`, `symlink`, `fifo`, `socket` or `device`.
-    pub r#type: &'static str,
-    /// Type and permission bits in octal, as git writes them.
-    pub mode: Sides<String>,
-    /// Apparent size in bytes.
-    pub size: Sides<u64>,
-    /// Either side is not text.
-    pub binary: bool,
-    /// Lines added.
-    pub added: u32,
-    /// Lines removed.
-    pub removed: u32,
-    /// Names exactly this change; `approve --expect` takes it.
-    pub digest: String,
-    /// Why it deserves a second look, heaviest first.
-    pub risks: Vec<&'static str>,
-    /// `undecided`, `approved`, `rejected` or `mixed`.
-    pub decision: &'static str,
-    /// Why it was rejected: the reasons given.
-    pub reason: Option<String>,
-    /// What the host did meanwhile, one sentence; null when nothing.
-    pub conflict: Option<String>,
-    /// What can be decided on, in file order.
-    pub items: Vec<ItemInfo>,
-}
-
-/// Both sides of a change; null where there is none.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Sides<T> {
-    /// The baseline's.
-    pub before: Option<T>,
-    /// The agent's.
-    pub after: Option<T>,
-}
-
-/// One item of a change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ItemInfo {
-    /// What stands behind `#` on the command line.
-    pub id: String,
-    /// `whole`, `hunk`, `mode`, `eof`, `link` or `meta`.
-    pub kind: &'static str,
-    /// First line and number of lines taken away.
-    pub old: [u32; 2],
-    /// First line and number of lines brought.
-    pub new: [u32; 2],
-    /// As for the change; `mixed` when lines of it were decided apart.
-    pub decision: &'static str,
-}
-
-impl ChangeInfo {
-    /// A change with what was said of it.
-    pub fn new(change: &Change, decision: Option<&FileDecision>) -> Self {
-        // What was said of other content is void.
-        let decision = decision.filter(|decision| decision.digest == change.digest);
-        let (name, path_b64) = text_and_bytes(change.key.path.as_bytes());
-        let from = change.from().map(RelPath::as_bytes).map(text_and_bytes);
-        let (from, from_b64) = from.map_or((None, None), |(text, b64)| (Some(text), b64));
-        let mode = |node: &pvisor::layer::Node| format!("{:06o}", node.full_mode());
-        Self {
-            layer: change.key.layer.clone(),
-            path: name,
-            path_b64,
-            class: change.class.name(),
-            kind: change.kind.name(),
-            from,
-            from_b64,
-            r#type: change.file_type().name(),
-            mode: Sides {
-                before: change.before.as_ref().map(mode),
-                after: change.after.as_ref().map(mode),
-            },
-            size: Sides {
-                before: change.before.as_ref().map(|node| node.size),
-                after: change.after.as_ref().map(|node| node.size),
-            },
-            binary: change.binary,
-            added: change.added,
-            removed: change.removed,
-            digest: change.digest.to_string(),
-            risks: change.risks.iter().map(|risk| risk.name()).collect(),
-            decision: summary(change, decision).name(),
-            reason: decision.and_then(reason),
-            conflict: change.conflict.as_ref().map(Conflict::describe),
-            items: change
-                .items
-                .iter()
-                .map(|item| ItemInfo::new(item, decision))
-                .collect(),
-        }
-    }
-}
-
-impl ItemInfo {
-    fn new(item: &Item, decision: Option<&FileDecision>) -> Self {
-        let span = |span: Span| [span.start, span.len];
-        Self {
-            id: item.id.to_string(),
-            kind: item.kind.name(),
-            old: span(item.old),
-            new: span(item.new),
-            decision: item_summary(item, decision).name(),
         }
     }
 }

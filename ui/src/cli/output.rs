@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::error::CliError;
-use super::json::text_and_bytes;
+use super::json::{text_and_bytes, write_escaped};
 use super::session_arg::SessionArg;
 
 /// Print what the session's command has written
@@ -63,7 +63,7 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
                 text,
                 text_b64,
             };
-            serde_json::to_writer(&mut out, &piece)?;
+            write_escaped(&serde_json::to_string(&piece)?, &mut out)?;
             continue;
         }
         match piece.stream {

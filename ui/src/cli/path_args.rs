@@ -32,16 +32,27 @@ pub struct PathArgs {
 }
 
 impl PathArgs {
-    /// Refuses what can be seen to be wrong before a session is looked for: nothing named at all,
-    /// or paths beside `--all`.
-    pub fn check(&self, all: bool) -> Result<(), CliError> {
+    /// The session and the paths as typed, where paths and `--all` exclude each other and one of
+    /// them is needed. What can be seen to be wrong is refused before a session is looked for.
+    pub fn resolve_or_all(
+        &self,
+        all: bool,
+        context: &Context,
+    ) -> Result<(SessionRecord, Vec<Vec<u8>>), CliError> {
+        let nothing = || CliError::usage("nothing is named").hint("name paths, or give --all");
+        let both = || CliError::usage("--all and paths exclude each other");
         if !all && self.arguments.is_empty() && self.paths_from.is_none() {
-            return Err(CliError::usage("nothing is named").hint("name paths, or give --all"));
+            return Err(nothing());
         }
         if all && self.paths_from.is_some() {
-            return Err(CliError::usage("--all and paths exclude each other"));
+            return Err(both());
         }
-        Ok(())
+        let (record, paths) = self.resolve(context)?;
+        match (all, paths.is_empty()) {
+            (false, true) => Err(nothing()),
+            (true, false) => Err(both()),
+            _ => Ok((record, paths)),
+        }
     }
 
     /// The session and the paths as typed.

@@ -27,15 +27,7 @@ pub struct Args {
 
 /// Carries it out.
 pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
-    args.paths.check(args.all)?;
-    let (record, paths) = args.paths.resolve(context)?;
-    match (args.all, paths.is_empty()) {
-        (false, true) => {
-            return Err(CliError::usage("nothing is named").hint("name paths, or give --all"));
-        }
-        (true, false) => return Err(CliError::usage("--all and paths exclude each other")),
-        _ => {}
-    }
+    let (record, paths) = args.paths.resolve_or_all(args.all, context)?;
     let mut connection = Connection::open(context, &record, Role::Driver)?;
     connection.refresh()?;
     let targets = if args.all {

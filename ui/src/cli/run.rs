@@ -14,6 +14,7 @@ use pvisor::sandbox::{Mode, MountAccess, MountSpec, SandboxSpec, Stdio, hidden};
 use pvisor::session::server::{self, RunRequest};
 use pvisor::session::state::RunState;
 use pvisor::session::store::{LAST, SessionRecord};
+use pvisor::text::visible;
 
 use super::context::{Context, shown};
 use super::error::{CliError, NO_SANDBOX};
@@ -139,7 +140,11 @@ pub fn run(args: Args, context: &Context) -> Result<ExitCode, CliError> {
         flags: &flags(&args),
     })?;
     for notice in &loaded.notices {
-        writeln!(std::io::stderr().lock(), "warning: {notice}")?;
+        writeln!(
+            std::io::stderr().lock(),
+            "warning: {}",
+            visible(notice.as_bytes())
+        )?;
     }
     let mode = resume
         .as_ref()

@@ -3,16 +3,16 @@
 //! [`Theme::load`] of a person's theme.
 
 pub mod color;
+mod file;
 pub mod scopes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use ratatui::style::{Modifier, Style};
-use serde::Deserialize;
+use ratatui::style::Style;
 
 pub use color::Depth;
-use color::Paint;
+use file::{File, Look};
 
 const BUILT_IN: &[(&str, &str)] = &[
     ("dark", include_str!("../../../themes/dark.toml")),
@@ -31,7 +31,7 @@ pub enum ThemeError {
         known: Vec<String>,
     },
     /// The file cannot be read.
-    #[error("reading the theme {}: {source}", path.display())]
+    #[error("reading the theme {}: {source}", pvisor::text::visible_path(path))]
     Read {
         /// Which.
         path: PathBuf,
@@ -46,44 +46,6 @@ pub enum ThemeError {
         /// Why not.
         cause: String,
     },
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    inherits: Option<String>,
-    #[serde(default)]
-    palette: BTreeMap<String, Written>,
-    #[serde(default)]
-    scopes: BTreeMap<String, Entry>,
-}
-
-/// `"#rrggbb"`, a name, or both: the true colour and what stands for it among 16.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
-enum Written {
-    One(String),
-    Two([String; 2]),
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    fg: Option<Written>,
-    bg: Option<Written>,
-    #[serde(default)]
-    add: Vec<String>,
-    /// Added where there are no colours.
-    #[serde(default)]
-    mono: Vec<String>,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Look {
-    fg: Option<Paint>,
-    bg: Option<Paint>,
-    add: Modifier,
-    mono: Modifier,
 }
 
 /// Styles by scope, ready for a terminal.
@@ -254,68 +216,6 @@ fn read(name: &str, directory: Option<&Path>) -> Result<String, ThemeError> {
             name: pvisor::text::visible(name.as_bytes()).into_owned(),
             known: names_in(directory),
         })
-}
-
-impl Written {
-    fn paint(&self, palette: &BTreeMap<String, Written>) -> Result<Paint, String> {
-        let parse = |text: &str| {
-            Paint::parse(text)
-                .ok_or_else(|| format!("`{text}` is neither a colour nor in the palette."))
-        };
-        match self {
-            Written::One(name) => match palette.get(name) {
-                Some(Written::One(text)) => parse(text),
-                Some(two @ Written::Two(_)) => two.paint(palette),
-                None => parse(name),
-            },
-            Written::Two([rgb, name]) => {
-                let basic = color::basic(name)
-                    .ok_or_else(|| format!("`{name}` is not one of the 16 colours."))?;
-                Ok(Paint {
-                    basic,
-                    ..parse(rgb)?
-                })
-            }
-        }
-    }
-}
-
-impl Entry {
-    fn look(&self, palette: &BTreeMap<String, Written>) -> Result<Look, String> {
-        let paint = |w: &Option<Written>| w.as_ref().map(|w| w.paint(palette)).transpose();
-        Ok(Look {
-            fg: paint(&self.fg)?,
-            bg: paint(&self.bg)?,
-            add: modifiers(&self.add)?,
-            mono: modifiers(&self.mono)?,
-        })
-    }
-}
-
-fn modifiers(names: &[String]) -> Result<Modifier, String> {
-    names.iter().try_fold(Modifier::empty(), |sum, name| {
-        Ok(sum
-            | match name.as_str() {
-                "bold" => Modifier::BOLD,
-                "dim" => Modifier::DIM,
-                "italic" => Modifier::ITALIC,
-                "underlined" => Modifier::UNDERLINED,
-                "reversed" => Modifier::REVERSED,
-                other => return Err(format!("`{other}` is not a modifier.")),
-            })
-    })
-}
-
-impl Look {
-    fn style(self, depth: Depth) -> Style {
-        let mut style = Style::new().add_modifier(self.add);
-        if depth == Depth::None {
-            return style.add_modifier(self.mono);
-        }
-        style.fg = self.fg.and_then(|p| p.at(depth));
-        style.bg = self.bg.and_then(|p| p.at(depth));
-        style
-    }
 }
 
 #[cfg(test)]

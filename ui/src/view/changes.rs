@@ -25,7 +25,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene, layout: &mut Layout) {
         }
         return;
     }
-    let lowest = (list.cursor + 1).saturating_sub(height);
+    let lowest = (list.cursor + 1).saturating_sub(height.max(1));
     let top = list.top.clamp(lowest, list.cursor).min(list.rows.len() - 1);
     let end = (top + height).min(list.rows.len());
     for (y, at) in (area.top()..area.bottom()).zip(top..end) {

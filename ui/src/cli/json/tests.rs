@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cli::fixture::{change, node, renamed};
+use pvisor::RelPath;
+use pvisor::change::{ChangeKind, Class, Conflict};
+use pvisor::review::FileDecision;
 
 fn value(of: &impl Serialize) -> Value {
     serde_json::to_value(of).expect("json")
@@ -166,4 +169,21 @@ fn outcomes_of_a_commit() {
 #[test]
 fn times_are_rfc_3339() {
     assert_eq!(time(Timestamp { sec: 0, nsec: 0 }), "1970-01-01T00:00:00Z");
+}
+
+#[test]
+fn what_is_printed_steers_no_terminal_and_reads_as_it_was() {
+    let name = "a\u{1b}[2J\u{9b}1m\u{7f}\u{202e}\u{e0041}\n\"é";
+    let json = serde_json::to_string_pretty(&[name]).expect("json");
+    let mut out = Vec::new();
+    write_escaped(&json, &mut out).expect("written");
+    let text = String::from_utf8(out).expect("text");
+    assert!(
+        !text.chars().any(|c| c != '\n' && text::steers(c)),
+        "{text:?}"
+    );
+    assert_eq!(
+        serde_json::from_str::<Vec<String>>(&text).expect("json"),
+        [name]
+    );
 }
