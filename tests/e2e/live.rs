@@ -140,7 +140,7 @@ each_user! {
     fn a_killed_helper_costs_the_command_and_nothing_else(world) {
         world.host_ok("echo host > f");
         let before = world.tree();
-        let mut agent = Live::start(world, &[], "echo agent > f; echo ready; read x");
+        let mut agent = Live::start(world, &[], "echo agent > f; echo ready; read x || exec sleep 600");
         agent.hear("ready");
         until("the change", || (world.changes().plain().len() == 1).then_some(()));
         let server = processes::server(world);
