@@ -77,22 +77,21 @@ impl SessionLock {
 }
 
 impl Server {
-    /// Opens the records of a session and starts the threads that listen. Its sandbox may be made
-    /// meanwhile, as long as that forks nothing any more. `stdio` is the coming command's.
+    /// Starts the threads that listen, beside the opened `records`. The sandbox may be made
+    /// meanwhile, as long as that forks nothing any more.
     pub fn open(
         info: SessionInfo,
         store: Store,
         lock: SessionLock,
         listener: UnixListener,
+        records: Records,
         is_staged: bool,
-        stdio: Option<Stdio>,
     ) -> io::Result<Self> {
         let (events, mailbox) = bounded(MAILBOX);
         let gate = Arc::new(Gate::default());
         let backlog = Arc::new(Backlog::default());
         connection::accept(listener, &gate, &backlog, events.clone())?;
         signals(events.clone())?;
-        let records = Records::open(&info, is_staged, stdio)?;
         let watch = if is_staged {
             let hints = events.clone();
             Some(Watch::start(&info.layers, move |hint| {

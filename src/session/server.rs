@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::client::{Client, ClientError};
+use super::records::Records;
 use super::serve::{self, Command, Server, SessionLock};
 use super::socket;
 use super::state::SessionInfo;
@@ -275,12 +276,24 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Ma
         let _ = fs::remove_file(&socket);
         Word::NoSandbox { doing, cause, hint }
     };
+    let dir = info.dir.clone();
     let (mut starting, mut access) = (None, None);
+    if let Some(spec) = &spec
+        && !spec.layers.is_empty()
+        && info.dir.join("journal.jsonl").exists()
+    {
+        seal(&info).map_err(|e| Word::Failed(format!("preparing the layers: {e}")))?;
+    }
+    let stdio = spec.as_ref().map(|spec| spec.stdio);
+    let is_staged = info.mode == Mode::Staged
+        && (spec.is_some() || info.layers.iter().all(|l| l.upper().is_dir()));
+    // Before the command runs, which it does as soon as its sandbox stands: what a crash left
+    // unfinished on the host is settled by then, and what the host has is on record.
+    let records = Records::open(&info, is_staged, stdio)
+        .inspect_err(|_| drop(fs::remove_file(&socket)))
+        .map_err(|e| failed("opening the session in", &dir, &e))?;
     match spec {
         Some(spec) => {
-            if !spec.layers.is_empty() && info.dir.join("journal.jsonl").exists() {
-                seal(&info).map_err(|e| Word::Failed(format!("preparing the layers: {e}")))?;
-            }
             let words = spec
                 .command
                 .iter()
@@ -289,16 +302,13 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Ma
             let sandbox = sandbox::begin(&spec).map_err(&no_sandbox)?;
             starting = Some((sandbox, words, spec.stdio));
         }
-        None if info.mode == Mode::Staged && info.layers.iter().all(|l| l.upper().is_dir()) => {
+        None if is_staged => {
             access = Some(sandbox::open_unmounted(&info.layers).map_err(&no_sandbox)?);
         }
         None => {}
     }
     // While the sandbox is made.
-    let stdio = starting.as_ref().map(|(_, _, stdio)| *stdio);
-    let is_staged = info.mode == Mode::Staged && (stdio.is_some() || access.is_some());
-    let dir = info.dir.clone();
-    let server = Server::open(info, store, lock, listener, is_staged, stdio)
+    let server = Server::open(info, store, lock, listener, records, is_staged)
         .inspect_err(|_| drop(fs::remove_file(&socket)))
         .map_err(|e| failed("opening the session in", &dir, &e))?;
     let command = match starting {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::support::wait::PATIENCE;
 use crate::support::{Terminal, World, each_user, until};
 
 /// Leaves the agent's pane.
@@ -39,9 +40,9 @@ fn commit_by_keys(terminal: &mut Terminal, world: &World, path: &str) {
     });
     // The page is armed when it has been drawn for a moment and no key came; a key that comes too
     // early decides nothing, so another try is harmless.
-    let written = terminal.attempt(Duration::from_secs(20), |t| {
+    let written = terminal.attempt(PATIENCE, |t| {
         t.send("y");
-        t.attempt(Duration::from_secs(2), |_| world.has(path).then_some(()))
+        t.attempt(Duration::from_secs(5), |_| world.has(path).then_some(()))
     });
     assert!(
         written.is_some(),
@@ -54,9 +55,10 @@ fn commit_by_keys(terminal: &mut Terminal, world: &World, path: &str) {
 /// decides nothing, so it may take another.
 #[track_caller]
 fn decide(terminal: &mut Terminal, world: &World, keys: &str, path: &str, wanted: &str) {
-    let done = terminal.attempt(Duration::from_secs(20), |t| {
+    let done = terminal.attempt(PATIENCE, |t| {
         t.send(keys);
-        t.attempt(Duration::from_secs(3), |_| {
+        // Long enough for a busy machine: a second key could take back what the first did.
+        t.attempt(Duration::from_secs(10), |_| {
             (decision(world, path) == wanted).then_some(())
         })
     });
@@ -67,14 +69,10 @@ fn decide(terminal: &mut Terminal, world: &World, keys: &str, path: &str, wanted
     );
 }
 
-/// Leaves at the top, where a question may follow, and demands a clean terminal.
+/// Leaves, and demands a clean terminal.
 #[track_caller]
 fn quit(terminal: &mut Terminal) {
-    terminal.send("q");
-    terminal.attempt(Duration::from_secs(2), |t| t.has_ended().then_some(()));
-    if !terminal.has_ended() {
-        terminal.send("l");
-    }
+    terminal.leave_screen();
     let status = terminal.wait_exit();
     assert!(
         status.success(),
@@ -187,6 +185,24 @@ each_user! {
             terminal.send("j");
         }
         terminal.wait_text("b.txt");
+        quit(&mut terminal);
+    }
+}
+
+each_user! {
+    /// A key and a new size that come at the same moment: neither waits for another key.
+    fn a_key_that_comes_with_a_resize_counts_at_once(world) {
+        world.run("echo hi > b.txt");
+        let mut terminal = review(world, 40, 120);
+        terminal.wait_text("b.txt");
+        for round in 0..40 {
+            terminal.resize(40, 100 + round);
+            terminal.send("?");
+            terminal.wait_text("one row down");
+            terminal.resize(40, 160 - round);
+            terminal.send("q");
+            terminal.wait_for("the help's end", |s| !s.contains("one row down"));
+        }
         quit(&mut terminal);
     }
 }

@@ -1,12 +1,11 @@
 //! While the agent runs: commits, reverts, a server that dies, a terminal that closes.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
 use crate::support::processes;
-use crate::support::{Live, Terminal, each_user, until, within};
+use crate::support::{Live, Terminal, each_user, until};
 
 each_user! {
     fn a_commit_while_it_runs_and_another_after_it_went_on(world) {
@@ -141,7 +140,7 @@ each_user! {
     fn a_killed_helper_costs_the_command_and_nothing_else(world) {
         world.host_ok("echo host > f");
         let before = world.tree();
-        let mut agent = Live::start(world, &[], "echo agent > f; echo ready; read x");
+        let mut agent = Live::start(world, &[], "echo agent > f; echo ready; read x || exec sleep 600");
         agent.hear("ready");
         until("the change", || (world.changes().plain().len() == 1).then_some(()));
         let server = processes::server(world);
@@ -193,7 +192,7 @@ each_user! {
         let mut first = Terminal::open_without_control(call.into_command(), 30, 100);
         first.wait_text("READY");
         first.hang_up();
-        within("the client to leave", Duration::from_secs(2), || first_gone(&mut first));
+        until("the client to leave", || first_gone(&mut first));
         assert_eq!(world.status()["state"], "running", "the agent goes on");
         world.pvisor(["stop"]).ok();
     }
@@ -274,11 +273,7 @@ each_user! {
         };
         let mut left = open();
         left.send("\x1d");
-        left.attempt(Duration::from_secs(20), |t| {
-            t.send("q");
-            t.attempt(Duration::from_secs(2), |t| t.text().contains("the agent goes on").then_some(()))
-        });
-        left.send("l");
+        left.leave_screen();
         assert!(left.wait_exit().success());
         let mut again = Terminal::open(world.pvisor(["attach", "last"]).into_command(), 30, 100);
         again.wait_text("READY");

@@ -326,7 +326,7 @@ fn a_large_upper_is_walked_quickly() {
     eprintln!("walked 4,021 entries in {took:?}");
     // A debug build on a busy machine: a loose bound that still fails when a walk does something
     // slow per entry.
-    assert!(took < std::time::Duration::from_secs(1), "{took:?}");
+    assert!(took < std::time::Duration::from_secs(10), "{took:?}");
 }
 
 #[test]

@@ -192,7 +192,7 @@ pub fn collect(mut stream: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
 #[track_caller]
 pub fn rest(stream: &Receiver<Vec<u8>>, what: &str, name: &str) -> Vec<u8> {
     stream
-        .recv_timeout(Duration::from_secs(20))
+        .recv_timeout(wait::PATIENCE)
         .unwrap_or_else(|_| panic!("{what}: ended, but somebody still holds its {name}"))
 }
 

@@ -19,7 +19,7 @@ pub use capability::Capability;
 pub use live::Live;
 pub use terminal::Terminal;
 pub use tree::Tree;
-pub use wait::{until, within};
+pub use wait::until;
 pub use world::{World, binary};
 
 /// Declares one test that runs as root and as an ordinary user, each in a world of its own. Both

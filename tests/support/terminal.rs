@@ -154,6 +154,15 @@ impl Terminal {
         self.term.resize(size);
     }
 
+    /// Leaves our screen as a person does: asks to, and answers the question once it is shown. No
+    /// page may lie over the panes, and the agent's pane must not have the keys.
+    #[track_caller]
+    pub fn leave_screen(&mut self) {
+        self.send("q");
+        self.wait_text("leave this screen;");
+        self.send("l");
+    }
+
     /// Waits until the screen shows this text.
     #[track_caller]
     pub fn wait_text(&mut self, needle: &str) {
@@ -250,11 +259,6 @@ impl Terminal {
     /// Process id of the command.
     pub fn pid(&self) -> i32 {
         self.child.id().cast_signed()
-    }
-
-    /// Whether the command has ended.
-    pub fn has_ended(&mut self) -> bool {
-        self.child.try_wait().expect("a child").is_some()
     }
 
     /// Whether the command is in the alternate screen.

@@ -3,24 +3,18 @@
 use std::time::{Duration, Instant};
 
 /// Long enough for a loaded machine of two cores, short enough to fail while somebody watches.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks until `look` finds something; fails with `what` when it never does.
 #[track_caller]
 pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    within(what, PATIENCE, look)
-}
-
-/// [`until`] with a limit of its own.
-#[track_caller]
-pub fn within<T>(what: &str, limit: Duration, look: impl FnMut() -> Option<T>) -> T {
-    match attempt(limit, look) {
+    match attempt(PATIENCE, look) {
         Some(found) => found,
-        None => panic!("waited {limit:?} in vain for {what}"),
+        None => panic!("waited {PATIENCE:?} in vain for {what}"),
     }
 }
 
-/// [`within`], but coming to nothing is an answer too.
+/// [`until`] with a limit of its own, where coming to nothing is an answer too.
 pub fn attempt<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + limit;
     loop {

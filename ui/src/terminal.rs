@@ -144,6 +144,9 @@ pub fn panicked() -> bool {
 }
 
 /// Leaves our modes if they are on. Errors are not reported: the terminal may be gone.
+///
+/// The person's own screen comes last. Whoever sees it may type for the shell at once, and what is
+/// typed in raw mode is no line: its end is a carriage return, which no reader of lines takes.
 fn restore() {
     if !ENTERED.swap(false, Ordering::SeqCst) {
         return;
@@ -154,11 +157,10 @@ fn restore() {
         DisableMouseCapture,
         DisableFocusChange,
         DisableBracketedPaste,
-        SetCursorStyle::DefaultUserShape,
-        LeaveAlternateScreen,
-        Show
+        SetCursorStyle::DefaultUserShape
     );
     let _ = disable_raw_mode();
+    let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
 }
 
 /// A panic's message belongs on the terminal as it was before us.

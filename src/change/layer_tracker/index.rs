@@ -12,7 +12,7 @@ use crate::change::baseline::Record;
 use crate::change::content::LARGEST_IN_MEMORY;
 use crate::change::scan::Candidate;
 use crate::change::{ChangeError, conflict, git_index};
-use crate::layer::{FileType, StageAccess, UpperEntry};
+use crate::layer::{FileType, Node, StageAccess, UpperEntry};
 
 /// The index of the repository whose root is the layer's.
 const INDEX: &[u8] = b".git/index";
@@ -70,15 +70,20 @@ impl LayerTracker {
     }
 
     /// Where the host's index was written after the agent had copied it: what was kept before is
-    /// the baseline, so that a mere refresh is told from an edit.
+    /// the baseline, so that a mere refresh is told from an edit. Where it is still the kept one,
+    /// the baseline gets its digest: by the time its content is to be read, git may have replaced
+    /// it, and the kept bytes could not be found.
     pub(super) fn recall_index(&mut self, candidates: &mut [Candidate]) -> Result<(), ChangeError> {
         let Some(kept) = &self.index else {
             return Ok(());
         };
-        let index = candidates
-            .iter_mut()
-            .find(|c| c.path.as_bytes() == INDEX && c.record.unsure);
+        let index = candidates.iter_mut().find(|c| c.path.as_bytes() == INDEX);
         if let Some(candidate) = index {
+            let record = &candidate.record;
+            let same = |node: &Node| node.digest.is_none() && node.same_stat(kept);
+            if !record.unsure && !record.node.as_ref().is_some_and(same) {
+                return Ok(());
+            }
             candidate.record = Record {
                 node: Some(kept.clone()),
                 unsure: false,

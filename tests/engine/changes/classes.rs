@@ -1,8 +1,14 @@
 //! What is folded, counted apart or marked as a risk: git's own files and what git ignores.
 
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Command;
+
 use super::{Review, rows};
 use crate::layers::rel;
+use pvisor::RelPath;
 use pvisor::change::{ChangeKind, Class, Conflict, Risk};
+use pvisor::layer::{AccessError, DirectAccess, StageAccess, UpperEntry};
 
 #[test]
 fn a_nested_repository_is_reviewed_and_its_hooks_come_first() {
@@ -90,6 +96,53 @@ fn git_status_on_the_host_is_no_conflict_and_the_agents_is_no_change() {
     assert_eq!(review.conflict(".git/index"), None);
     review.stage.host("echo d > d; git add d");
     assert_eq!(review.conflict(".git/index"), Some(Conflict::HostModified));
+}
+
+/// A door to the upper behind which the host's index is refreshed just before the agent's is read.
+struct Refreshed<'a> {
+    door: DirectAccess,
+    host: &'a Path,
+}
+
+impl StageAccess for Refreshed<'_> {
+    fn walk(&self, layer: &str) -> Result<Vec<UpperEntry>, AccessError> {
+        self.door.walk(layer)
+    }
+
+    fn open(&self, layer: &str, path: &RelPath) -> Result<OwnedFd, AccessError> {
+        if *path == rel(".git/index") {
+            let script = "touch -d 2002-02-02 b; git status --porcelain >/dev/null";
+            let mut shell = Command::new("sh");
+            let done = shell.args(["-c", script]).current_dir(self.host).status();
+            assert!(done.expect("sh").success());
+        }
+        self.door.open(layer, path)
+    }
+
+    fn restore(&self, layer: &str, path: &RelPath) -> Result<(), AccessError> {
+        self.door.restore(layer, path)
+    }
+
+    fn sync(&self, layer: &str) -> Result<(), AccessError> {
+        self.door.sync(layer)
+    }
+}
+
+#[test]
+fn git_status_on_the_host_in_the_middle_of_a_scan_is_no_conflict() {
+    let Some(mut review) = Review::new(
+        "git init -q . && echo a > a && echo b > b && git add . && git -c user.email=a@b -c user.name=n commit -qm i",
+    ) else {
+        return;
+    };
+    review.stage.agent("echo c > c; git add c");
+    let host = review.stage.layer.root.clone();
+    let door = Refreshed {
+        door: review.stage.access(),
+        host: &host,
+    };
+    review.tracker.scan(&door).expect("scan");
+    assert_eq!(review.conflict(".git/index"), None);
 }
 
 #[test]

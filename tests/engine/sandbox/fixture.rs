@@ -213,9 +213,9 @@ pub fn watched(mark: &str) -> Vec<OwnedFd> {
     found
 }
 
-/// Waits until every watched process has ended; fails after ten seconds.
+/// Waits until every watched process has ended; fails after a minute.
 pub fn all_gone(processes: &[OwnedFd]) {
-    let limit = PollTimeout::try_from(Duration::from_secs(10)).expect("a time limit");
+    let limit = PollTimeout::try_from(Duration::from_secs(60)).expect("a time limit");
     for process in processes {
         let mut end = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
         assert_eq!(poll(&mut end, limit), Ok(1), "a process is still there");
