@@ -271,6 +271,7 @@ pub fn binary() -> &'static Path {
             .join("bin")
             .join(format!("{}-{}", meta.ino(), meta.mtime_nsec()));
         fs::create_dir_all(&dir).expect("a directory for the binary");
+        forget_old_copies(&base().join("bin"), &dir);
         let copy = dir.join("pvisor-tui");
         if !copy.exists() {
             let half = tempfile::NamedTempFile::new_in(&dir).expect("a file");
@@ -283,6 +284,20 @@ pub fn binary() -> &'static Path {
         }
         copy
     })
+}
+
+/// Copies of builds from earlier days go; one of today may be under test beside us.
+fn forget_old_copies(bin: &Path, kept: &Path) {
+    let day = std::time::Duration::from_secs(24 * 60 * 60);
+    for entry in fs::read_dir(bin).into_iter().flatten().flatten() {
+        let age = entry
+            .metadata()
+            .and_then(|m| m.modified())
+            .map(|made| made.elapsed());
+        if entry.path() != kept && age.is_ok_and(|age| age.is_ok_and(|age| age > day)) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Where a real agent's program lies: `PVISOR_TESTS_AGENTS` names a directory in which npm
