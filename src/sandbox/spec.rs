@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Mode;
 use crate::layer::Layer;
+use crate::policy::Policy;
 
 /// What the agent may do with a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +24,8 @@ pub enum MountAccess {
     Hide,
     /// An empty place of the session's own.
     Private,
+    /// A private place that lives on across sessions.
+    Keep,
 }
 
 /// One `--mount SRC[:DST]:ACCESS`, resolved: absolute paths, no links in the source.
@@ -57,6 +60,49 @@ impl Network {
             Network::None => "none",
         }
     }
+}
+
+/// Who is to merge the staged layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DriverChoice {
+    /// Per layer the fastest that can do what is asked.
+    #[default]
+    Auto,
+    /// The kernel, or nothing runs.
+    Overlayfs,
+    /// Our overlay file system.
+    Fuse,
+}
+
+/// How long what the file server said may be believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CacheMode {
+    /// By the kernel, for a second.
+    #[default]
+    Default,
+    /// Besides, the file server keeps the metadata of lowers that are declared immutable.
+    ImmutableLower,
+    /// By the kernel, for the mount's whole life.
+    Extended,
+}
+
+/// Upper bounds on what the command uses. What could not be put in force is said in the boundary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Limits {
+    /// Memory of all processes together, in bytes.
+    pub memory: Option<u64>,
+    /// Processor time, in thousandths of a processor.
+    pub cpu_millis: Option<u64>,
+    /// Processes and threads at once.
+    pub processes: Option<u64>,
+    /// Size of one file, in bytes.
+    pub file_size: Option<u64>,
+    /// Open descriptors of one process.
+    pub open_files: Option<u64>,
+    /// What the uppers may hold together, in bytes.
+    pub stage: Option<u64>,
 }
 
 /// Rows and columns of a terminal.
@@ -107,4 +153,18 @@ pub struct SandboxSpec {
     pub timeout: Option<Duration>,
     /// What network it has.
     pub network: Network,
+    /// Who merges the layers.
+    pub driver: DriverChoice,
+    /// How long what the file server said may be believed (`fuse` only).
+    pub cache: CacheMode,
+    /// Whether every access is counted (`fuse` only).
+    pub observe: bool,
+    /// Rules on paths.
+    pub policy: Policy,
+    /// Upper bounds.
+    pub limits: Limits,
+    /// Whether a rename of a lower directory is helped over the kernel's `EXDEV`.
+    pub rename_shim: bool,
+    /// Whether the command may make user namespaces of its own (nested sandboxes).
+    pub nested: bool,
 }

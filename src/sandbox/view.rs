@@ -338,7 +338,7 @@ fn bind(
             view.writable.push(shown(&mount.target));
             place_of(&mount.source, target, TAME, Inside::Foreign)?
         }
-        MountAccess::Private => {
+        MountAccess::Private | MountAccess::Keep => {
             // Named by what it stands for: the same place again when the session goes on.
             let name = blake3::hash(target.as_os_str().as_encoded_bytes()).to_hex();
             let dir = spec.private.join("mounts").join(&name.as_str()[..16]);

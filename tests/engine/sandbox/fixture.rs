@@ -89,6 +89,13 @@ impl Fixture {
             stdio: Stdio::Pipes,
             timeout: None,
             network: pvisor::sandbox::spec::Network::Host,
+            driver: pvisor::sandbox::spec::DriverChoice::Auto,
+            cache: pvisor::sandbox::spec::CacheMode::Default,
+            observe: false,
+            policy: pvisor::policy::Policy::default(),
+            limits: pvisor::sandbox::spec::Limits::default(),
+            rename_shim: true,
+            nested: false,
         }
     }
 

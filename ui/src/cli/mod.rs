@@ -38,6 +38,7 @@ mod review;
 mod run;
 mod screen;
 mod session_arg;
+mod size;
 mod start;
 mod status;
 mod stop;

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use pvisor::config::{Config, EnvArg, Flag, Hangup, Places, Sources, environment, load, mount};
+use pvisor::policy::{Level, Origin, Policy, Rule};
 use pvisor::protocol::{Hello, PROTOCOL_VERSION, Request, Role};
-use pvisor::sandbox::spec::{Network, TerminalSize};
+use pvisor::sandbox::spec::{CacheMode, DriverChoice, Limits, Network, TerminalSize};
 use pvisor::sandbox::{Mode, MountAccess, MountSpec, SandboxSpec, Stdio, hidden};
 use pvisor::session::server::{self, RunRequest};
 use pvisor::session::state::RunState;
@@ -18,7 +19,7 @@ use pvisor::text::visible;
 
 use super::context::{Context, shown};
 use super::error::{CliError, NO_SANDBOX};
-use super::{duration, headless, screen, session_arg};
+use super::{duration, headless, screen, session_arg, size};
 
 /// Run a command on staged layers, and show its terminal and its changes
 ///
@@ -69,6 +70,30 @@ pub struct Args {
         conflicts_with_all = ["mode", "name"]
     )]
     resume: Option<OsString>,
+    /// The most memory its processes may use together: 512M, 4G
+    #[arg(long, value_name = "S", value_parser = size::parse)]
+    memory: Option<u64>,
+    /// How many processors it may keep busy: 1.5
+    #[arg(long, value_name = "N", value_parser = size::parse_cpus)]
+    cpus: Option<u64>,
+    /// The most that may be staged: 2G
+    #[arg(long, value_name = "S", value_parser = size::parse)]
+    stage_max: Option<u64>,
+    /// How long what the file server said is believed
+    #[arg(long, value_enum, default_value = "default")]
+    cache: CacheArg,
+    /// A rule on paths, deny|ask|warn:GLOB
+    #[arg(long, value_name = "LEVEL:GLOB")]
+    rule: Vec<String>,
+    /// Count what is looked up, read and written, path by path
+    #[arg(long)]
+    observe: bool,
+    /// Leave EXDEV where the kernel's overlay cannot rename a directory
+    #[arg(long)]
+    no_rename_shim: bool,
+    /// Let the command make user namespaces of its own (for nested sandboxes)
+    #[arg(long)]
+    allow_nested: bool,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -90,6 +115,19 @@ enum DriverArg {
     Auto,
     /// The kernel's overlayfs
     Overlayfs,
+    /// Our own file server
+    Fuse,
+}
+
+/// `--cache`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum CacheArg {
+    /// For a second
+    Default,
+    /// Besides, the metadata of lowers that are declared immutable, by the file server
+    ImmutableLower,
+    /// For the whole session, by the kernel
+    Extended,
 }
 
 /// `--net`.
@@ -382,11 +420,54 @@ fn request(
             stdio,
             timeout: args.timeout,
             network: config.network,
+            driver: match args.driver {
+                DriverArg::Auto => DriverChoice::Auto,
+                DriverArg::Overlayfs => DriverChoice::Overlayfs,
+                DriverArg::Fuse => DriverChoice::Fuse,
+            },
+            cache: match args.cache {
+                CacheArg::Default => CacheMode::Default,
+                CacheArg::ImmutableLower => CacheMode::ImmutableLower,
+                CacheArg::Extended => CacheMode::Extended,
+            },
+            observe: args.observe,
+            policy: policy(args)?,
+            limits: Limits {
+                memory: args.memory,
+                cpu_millis: args.cpus,
+                stage: args.stage_max,
+                ..Limits::default()
+            },
+            rename_shim: !args.no_rename_shim,
+            nested: args.allow_nested,
         },
         mounts,
         workspace,
         settings: config.session(),
     })
+}
+
+/// The rules of the command line.
+fn policy(args: &Args) -> Result<Policy, CliError> {
+    let mut rules = Vec::new();
+    for typed in &args.rule {
+        let (level, glob) = match typed.split_once(':') {
+            Some(("deny", glob)) => (Level::Deny, glob),
+            Some(("ask", glob)) => (Level::Ask, glob),
+            Some(("warn", glob)) => (Level::Warn, glob),
+            _ => {
+                let typed = visible(typed.as_bytes());
+                return Err(CliError::usage(format!("{typed} is no rule"))
+                    .hint("a rule is deny:GLOB, ask:GLOB or warn:GLOB"));
+            }
+        };
+        rules.push(Rule {
+            level,
+            glob: glob.to_owned(),
+            origin: Origin::Session,
+        });
+    }
+    Ok(Policy { rules })
 }
 
 /// Mode `host` contains nothing, so the command sees the caller's environment as it is.
