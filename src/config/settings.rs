@@ -33,6 +33,20 @@ pub struct EnvPolicy {
     pub presets: BTreeMap<String, Vec<String>>,
 }
 
+/// Rules on paths, as globs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleSettings {
+    /// Denied.
+    pub deny: Vec<String>,
+    /// Asked about.
+    pub ask: Vec<String>,
+    /// Remarked.
+    pub warn: Vec<String>,
+    /// Entries of the built-in list that do not hold.
+    pub lift: Vec<String>,
+}
+
 /// Every setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,12 +67,16 @@ pub struct Config {
     pub record_mib: u32,
     /// How many commits of a session can be undone.
     pub keep_undo: u32,
+    /// Seconds a question waits for a person.
+    pub ask_timeout: u32,
     /// Mounts as for `--mount`.
     pub mounts: Vec<String>,
     /// Paths that the agent does not see.
     pub hide: Vec<String>,
     /// Paths of the built-in list that it may see.
     pub unhide: Vec<String>,
+    /// Rules on paths.
+    pub rules: RuleSettings,
     /// The agent's environment.
     pub env: EnvPolicy,
     /// Keys of named actions.

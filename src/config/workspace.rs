@@ -90,6 +90,11 @@ impl WorkspaceFile {
                         return Err(loosens(&format!("env.{key}")));
                     }
                 }
+                ("rules", Value::Table(rules)) => {
+                    if rules.contains_key("lift") {
+                        return Err(loosens("rules.lift"));
+                    }
+                }
                 _ => return Err(loosens(key)),
             }
         }
@@ -140,6 +145,7 @@ mod tests {
             "network = 'none'",
             "mounts = ['build:private', 'keys:hide']",
             "[env]\ndrop = ['OPENAI_*']",
+            "[rules]\ndeny = ['*.pem']\nask = ['deploy/**']\nwarn = ['.env']",
         ] {
             assert!(file(fine).table().is_ok(), "{fine}");
         }
@@ -152,6 +158,8 @@ mod tests {
             "[env]\npass = ['AWS_*']",
             "[env.presets]\nbase = ['*']",
             "[env.set]\nLD_PRELOAD = '/w/x.so'",
+            "[rules]\nlift = ['*.pem']",
+            "ask_timeout = 3600",
             "theme = 'dark'",
             "mode = 'host'",
             "[keys]\ncommit = 'j'",

@@ -77,6 +77,9 @@ pub struct Running {
     pub control: Control,
     /// Tells how it ended.
     pub exit: ExitWaiter,
+    /// The connection to the gate in the file server's process, for the session to take; `None`
+    /// when no file server runs.
+    pub gate: Option<UnixStream>,
 }
 
 /// Ends and resizes a running command. Cheap to clone, usable from any thread.
@@ -325,6 +328,7 @@ impl Started {
                 child: self.child,
                 _orders: orders,
             },
+            gate: None,
         })
     }
 }
