@@ -61,10 +61,11 @@ pub fn load(files: &AnswerFiles) -> Result<Vec<Answer>, AnswersError> {
         if let Some(path) = files.of(origin) {
             let kept = read(path)?;
             // Whatever the file says of itself, it holds for what its place stands for.
-            answers.extend(kept.answers.into_iter().map(|answer| Answer {
-                origin,
-                ..answer
-            }));
+            answers.extend(
+                kept.answers
+                    .into_iter()
+                    .map(|answer| Answer { origin, ..answer }),
+            );
         }
     }
     Ok(answers)

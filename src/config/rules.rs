@@ -54,7 +54,9 @@ impl Loaded {
         } = &self.config.rules;
         let mut rules = policy::builtin(lift);
         for (level, globs) in [(Level::Deny, deny), (Level::Ask, ask), (Level::Warn, warn)] {
-            let origins = self.origins.get(["rules", level.name()].map(String::from).as_slice());
+            let origins = self
+                .origins
+                .get(["rules", level.name()].map(String::from).as_slice());
             for (at, glob) in globs.iter().enumerate() {
                 let origin = match origins.and_then(|origins| origins.get(at)) {
                     Some(Origin::Workspace(_)) => policy::Origin::Workspace,

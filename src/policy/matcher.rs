@@ -132,7 +132,11 @@ fn spelt(path: &[u8], place: Place<'_>) -> OsString {
 
 /// One spelling for names that such a file system takes for one.
 fn folded(text: &str) -> String {
-    text.nfc().collect::<String>().to_lowercase().nfc().collect()
+    text.nfc()
+        .collect::<String>()
+        .to_lowercase()
+        .nfc()
+        .collect()
 }
 
 fn tier(rules: &[Rule], level: Level, home: &str, fold: bool) -> Result<Tier, RuleError> {
@@ -177,11 +181,7 @@ fn tier(rules: &[Rule], level: Level, home: &str, fold: bool) -> Result<Tier, Ru
 }
 
 fn compile(glob: &str, fold: bool) -> Result<Glob, globset::Error> {
-    let glob = if fold {
-        folded(glob)
-    } else {
-        glob.to_owned()
-    };
+    let glob = if fold { folded(glob) } else { glob.to_owned() };
     GlobBuilder::new(&glob).literal_separator(true).build()
 }
 
@@ -265,7 +265,10 @@ mod tests {
     fn where_case_is_one_rules_do_not_tell_it_either() {
         let matcher = Matcher::new(&policy(&["deny:Id_Rsa", "deny:ÄRGER"])).expect("compiles");
         let said = |path: &str, folds_case| {
-            let place = Place { folds_case, ..PLACE };
+            let place = Place {
+                folds_case,
+                ..PLACE
+            };
             let path = RelPath::try_from(path).expect("a path");
             matcher.verdict(place, &path, Level::Deny).is_some()
         };

@@ -201,7 +201,13 @@ mod tests {
         counts.note_denied(at(9));
         let mut all = Observations::default();
         for _ in 0..2 {
-            all.merge(&Observations { paths: [(key("a"), counts)].into(), more: 1 }, 10);
+            all.merge(
+                &Observations {
+                    paths: [(key("a"), counts)].into(),
+                    more: 1,
+                },
+                10,
+            );
         }
         let sum = all.paths[&key("a")];
         assert_eq!((sum.looked_up, sum.opened, sum.bytes_read), (2, 2, 200));
@@ -222,8 +228,14 @@ mod tests {
         all.merge(&batch, 2);
         assert_eq!((all.paths.len(), all.more), (2, 1));
         let json = serde_json::to_string(&all).expect("json");
-        assert_eq!(serde_json::from_str::<Observations>(&json).expect("json"), all);
+        assert_eq!(
+            serde_json::from_str::<Observations>(&json).expect("json"),
+            all
+        );
         let wire = postcard::to_stdvec(&all).expect("postcard");
-        assert_eq!(postcard::from_bytes::<Observations>(&wire).expect("postcard"), all);
+        assert_eq!(
+            postcard::from_bytes::<Observations>(&wire).expect("postcard"),
+            all
+        );
     }
 }

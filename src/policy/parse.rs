@@ -40,9 +40,11 @@ impl RuleError {
             },
             RuleError::Glob { nearest, .. } => match nearest {
                 Some(nearest) => format!("did you mean {}?", visible(nearest.as_bytes())),
-                None => "`*` stays in one directory, `**` crosses; `*.pem` is a name at any depth, \
+                None => {
+                    "`*` stays in one directory, `**` crosses; `*.pem` is a name at any depth, \
                          `src/*.rs` counts from a layer's root, `~/notes` and `/srv/x` are absolute"
-                    .into(),
+                        .into()
+                }
             },
         }
     }
@@ -97,7 +99,10 @@ fn check(glob: &str) -> Result<(), RuleError> {
     if glob.starts_with('~') && !glob.starts_with("~/") {
         let rest = glob.trim_start_matches('~').trim_start_matches('/');
         let nearest = Some(format!("~/{rest}"));
-        return Err(wrong("names a home directory that is not the caller's", nearest));
+        return Err(wrong(
+            "names a home directory that is not the caller's",
+            nearest,
+        ));
     }
     let body = glob.strip_prefix('~').unwrap_or(glob);
     let body = body.strip_prefix('/').unwrap_or(body);
@@ -115,13 +120,19 @@ fn check(glob: &str) -> Result<(), RuleError> {
     if parts.contains(&"..") {
         return Err(wrong("climbs with `..`", None));
     }
-    if let Some(part) = parts.iter().find(|part| part.contains("**") && **part != "**") {
+    if let Some(part) = parts
+        .iter()
+        .find(|part| part.contains("**") && **part != "**")
+    {
         let mut single = (*part).to_owned();
         while single.contains("**") {
             single = single.replace("**", "*");
         }
         let nearest = Some(format!("{lead}{}", body.replacen(part, &single, 1)));
-        return Err(wrong("has a `**` that is not alone between slashes", nearest));
+        return Err(wrong(
+            "has a `**` that is not alone between slashes",
+            nearest,
+        ));
     }
     if let Err(error) = GlobBuilder::new(glob).literal_separator(true).build() {
         // The usual slip is a bracket or brace that was meant as itself.
@@ -133,7 +144,10 @@ fn check(glob: &str) -> Result<(), RuleError> {
             })
             .collect();
         let nearest = Some(literal).filter(|form| form != glob);
-        return Err(wrong(&format!("is not understood: {}", error.kind()), nearest));
+        return Err(wrong(
+            &format!("is not understood: {}", error.kind()),
+            nearest,
+        ));
     }
     Ok(())
 }
@@ -143,14 +157,18 @@ mod tests {
     use super::*;
 
     fn hint(typed: &str) -> String {
-        Rule::parse(typed, Origin::Session)
-            .expect_err(typed)
-            .hint()
+        Rule::parse(typed, Origin::Session).expect_err(typed).hint()
     }
 
     #[test]
     fn what_is_wrong_is_said_with_the_nearest_right_form() {
-        for fine in ["deny:*.pem", "ask:src/**", "warn:~/notes", "deny:/srv/a:b", "ask:**/x/[ab]?"] {
+        for fine in [
+            "deny:*.pem",
+            "ask:src/**",
+            "warn:~/notes",
+            "deny:/srv/a:b",
+            "ask:**/x/[ab]?",
+        ] {
             assert!(Rule::parse(fine, Origin::User).is_ok(), "{fine}");
         }
         for (typed, form) in [
@@ -166,7 +184,11 @@ mod tests {
             assert_eq!(hint(typed), format!("did you mean {form}?"), "{typed}");
         }
         for typed in ["deny", "allow me", "deny:", "ask:../x", "ask:/"] {
-            assert!(!hint(typed).contains("did you mean"), "{typed}: {}", hint(typed));
+            assert!(
+                !hint(typed).contains("did you mean"),
+                "{typed}: {}",
+                hint(typed)
+            );
         }
     }
 }

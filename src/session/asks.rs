@@ -17,9 +17,7 @@ use crate::LayerPath;
 use crate::config::answers;
 use crate::layer::Timestamp;
 use crate::policy::message::{Said, Told, Withdrawn};
-use crate::policy::{
-    Answer, Observations, Origin, Pattern, Policy, Scope, Subject, answer,
-};
+use crate::policy::{Answer, Observations, Origin, Pattern, Policy, Scope, Subject, answer};
 use crate::protocol::{Failure, Reply};
 
 /// Paths of the observation log that a screen gets.
@@ -240,10 +238,12 @@ impl Session {
                 Ok(Reply::Done)
             }
             (Err(error), Some(ask)) => {
-                let text = format!("The answer could not be saved, so it counts as denied: {error}");
+                let text =
+                    format!("The answer could not be saved, so it counts as denied: {error}");
                 self.notice(crate::text::visible(text.as_bytes()).into_owned());
                 self.verdict(ask, false, AnsweredBy::Unsaved(by));
-                let text = format!("the answer could not be saved, so it counts as denied: {error}");
+                let text =
+                    format!("the answer could not be saved, so it counts as denied: {error}");
                 Err(Failure::Other(text))
             }
             (Err(error), None) => Err(Failure::Other(error)),
@@ -265,7 +265,11 @@ impl Session {
             .collect();
         for ask in covered {
             // Another answer, nearer to this session, may say otherwise.
-            let path = self.state.asks.get(&ask).map(|ask| self.absolute(&ask.what.key));
+            let path = self
+                .state
+                .asks
+                .get(&ask)
+                .map(|ask| self.absolute(&ask.what.key));
             let settled = path.and_then(|path| answer::settled(&self.state.answers, &path));
             if let Some(allow) = settled.map(|settled| settled.allow) {
                 self.verdict(ask, allow, AnsweredBy::Remembered(by.clone()));
@@ -320,7 +324,10 @@ fn after(at: Timestamp, wait: Duration) -> Timestamp {
     let nsec = u64::from(at.nsec) + u64::from(wait.subsec_nanos());
     let sec = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
     Timestamp {
-        sec: at.sec.saturating_add(sec).saturating_add((nsec / 1_000_000_000) as i64),
+        sec: at
+            .sec
+            .saturating_add(sec)
+            .saturating_add((nsec / 1_000_000_000) as i64),
         nsec: (nsec % 1_000_000_000) as u32,
     }
 }

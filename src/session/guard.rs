@@ -93,9 +93,7 @@ impl Log {
             match codec::read(&mut input) {
                 Ok(Some(Said::Observed(counts))) => {
                     let mut observed = lock(&self.observed);
-                    observed
-                        .get_or_insert_default()
-                        .merge(&counts, MAX_PATHS);
+                    observed.get_or_insert_default().merge(&counts, MAX_PATHS);
                     self.dirty = true;
                 }
                 Ok(Some(said)) => {

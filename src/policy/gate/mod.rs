@@ -298,14 +298,14 @@ impl Hall {
         let Some(found) = room.protected_below(directory, &self.matcher, ASKED_BELOW) else {
             return true;
         };
-        found.into_iter().any(|path| {
-            match self.matcher.verdict(room.place(), &path, Level::Ask) {
+        found.into_iter().any(
+            |path| match self.matcher.verdict(room.place(), &path, Level::Ask) {
                 Some(rule) if rule.level == Level::Ask => {
                     !self.ask(at, &path, Access::Remove, 0, rule)
                 }
                 rule => rule.is_some(),
-            }
-        })
+            },
+        )
     }
 }
 

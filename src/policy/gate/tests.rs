@@ -56,7 +56,8 @@ impl Scene {
         }
         let (ours, theirs) = UnixStream::pair().expect("pair");
         let gate = Gate::new(policy, std::slice::from_ref(&layer), true, theirs).expect("a gate");
-        ours.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+        ours.set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("a limit");
         Self {
             _dir: dir,
             layer,
@@ -124,17 +125,14 @@ fn attempt(
     })
 }
 
-fn permit(
-    gate: &Gate,
-    at: &str,
-    access: Access,
-    alias: Option<(u64, u64)>,
-) -> Result<(), Refusal> {
+fn permit(gate: &Gate, at: &str, access: Access, alias: Option<(u64, u64)>) -> Result<(), Refusal> {
     attempt(gate, at, access, std::process::id(), alias)
 }
 
 fn ended(receiver: &Receiver<Result<(), Refusal>>) -> Result<(), Refusal> {
-    receiver.recv_timeout(Duration::from_secs(20)).expect("it ends")
+    receiver
+        .recv_timeout(Duration::from_secs(20))
+        .expect("it ends")
 }
 
 const DENIED: Result<(), Refusal> = Err(Refusal::Denied);
@@ -166,7 +164,11 @@ fn denied_paths_are_neither_listed_nor_reached_and_told_once() {
 #[test]
 fn a_question_waits_for_its_answer_and_is_asked_once() {
     let mut scene = Scene::new(&["ask:*.key"], &["a.key"]);
-    assert_eq!(scene.permit("a.key", Access::Lookup), Ok(()), "looking asks nobody");
+    assert_eq!(
+        scene.permit("a.key", Access::Lookup),
+        Ok(()),
+        "looking asks nobody"
+    );
     let one = scene.try_later("a.key", Access::Read, std::process::id());
     let (id, what) = scene.asked();
     assert_eq!((what.key.path, what.access), (path("a.key"), Access::Read));
@@ -175,7 +177,10 @@ fn a_question_waits_for_its_answer_and_is_asked_once() {
     let (second, _) = scene.asked();
     assert!(one.try_recv().is_err(), "it waits");
     scene.tell(&Told::Verdict { id, allow: true });
-    scene.tell(&Told::Verdict { id: second, allow: false });
+    scene.tell(&Told::Verdict {
+        id: second,
+        allow: false,
+    });
     assert_eq!((ended(&one), ended(&other)), (Ok(()), DENIED));
     // The second reader joined the question, or came after its answer and asks anew.
     if let Ok(joined) = two.recv_timeout(Duration::from_millis(300)) {
@@ -242,7 +247,10 @@ fn a_session_that_is_gone_denies() {
     let mut scene = Scene::new(&["ask:*"], &["a"]);
     let waiting = scene.try_later("a", Access::Read, std::process::id());
     scene.asked();
-    scene.session.shutdown(std::net::Shutdown::Both).expect("shutdown");
+    scene
+        .session
+        .shutdown(std::net::Shutdown::Both)
+        .expect("shutdown");
     assert_eq!(ended(&waiting), DENIED);
     assert_eq!(scene.permit("a", Access::Write), DENIED);
 }
@@ -250,7 +258,10 @@ fn a_session_that_is_gone_denies() {
 #[test]
 fn a_caller_that_was_killed_does_not_wait_for_a_person() {
     let mut scene = Scene::new(&["ask:*"], &["a"]);
-    let mut child = std::process::Command::new("sleep").arg("100").spawn().expect("a child");
+    let mut child = std::process::Command::new("sleep")
+        .arg("100")
+        .spawn()
+        .expect("a child");
     let waiting = scene.try_later("a", Access::Read, child.id());
     let (id, what) = scene.asked();
     assert_eq!(what.program, "sleep");
@@ -331,7 +342,9 @@ fn what_happens_is_counted() {
     assert_eq!((of("b").written, of("b").bytes_written), (1, 3));
     assert_eq!(of("no").denied, 1);
     // What was counted last is sent before the end.
-    scene.gate.observed("workspace", &path("last"), Access::Create, 0);
+    scene
+        .gate
+        .observed("workspace", &path("last"), Access::Create, 0);
     let Scene { gate, mut said, .. } = scene;
     drop(gate);
     let mut last = None;

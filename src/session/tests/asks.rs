@@ -69,7 +69,9 @@ impl Guarded {
     }
 
     fn told(&mut self) -> Told {
-        codec::read(&mut self.gate).expect("a frame").expect("connected")
+        codec::read(&mut self.gate)
+            .expect("a frame")
+            .expect("connected")
     }
 
     fn answer(&mut self, ask: u64, allow: bool, scope: Scope, pattern: Pattern) -> u64 {
@@ -110,13 +112,25 @@ fn an_answer_reaches_the_gate_once_and_only_from_a_driver() {
         Err(Failure::Role(Role::Driver))
     );
     assert_eq!(guarded.scene.ask(1, request(1)), Ok(Reply::Done));
-    assert_eq!(guarded.told(), Told::Verdict { id: 70, allow: true });
-    assert_eq!(guarded.scene.ask(1, request(1)), Err(Failure::UnknownAsk(1)));
+    assert_eq!(
+        guarded.told(),
+        Told::Verdict {
+            id: 70,
+            allow: true
+        }
+    );
+    assert_eq!(
+        guarded.scene.ask(1, request(1)),
+        Err(Failure::UnknownAsk(1))
+    );
     guarded.say(&Said::Withdrawn {
         id: 71,
         why: Withdrawn::TimedOut,
     });
-    assert_eq!(guarded.scene.ask(1, request(2)), Err(Failure::UnknownAsk(2)));
+    assert_eq!(
+        guarded.scene.ask(1, request(2)),
+        Err(Failure::UnknownAsk(2))
+    );
     assert!(guarded.waiting().is_empty());
 }
 
@@ -156,7 +170,10 @@ fn an_answer_for_longer_is_on_disk_before_it_counts() {
     let id = guarded.answer(1, true, Scope::User, Pattern::Suffix);
     guarded.event();
     assert_eq!(guarded.scene.reply(1, id), Ok(Reply::Done));
-    assert!(matches!(guarded.told(), Told::Remember(Answer { allow: true, .. })));
+    assert!(matches!(
+        guarded.told(),
+        Told::Remember(Answer { allow: true, .. })
+    ));
     assert_eq!(guarded.told(), Told::Verdict { id: 1, allow: true });
     let kept = crate::config::answers::load(&guarded.files()).expect("kept");
     assert_eq!(kept.len(), 1);
@@ -165,14 +182,31 @@ fn an_answer_for_longer_is_on_disk_before_it_counts() {
     // A file that others may write is not written to: the answer counts as no.
     let file = guarded.files().user;
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o666)).expect("chmod");
-    guarded.scene.session.agree(Update::Forgotten(kept[0].clone()));
+    guarded
+        .scene
+        .session
+        .agree(Update::Forgotten(kept[0].clone()));
     guarded.ask(2, "b.key");
     let id = guarded.answer(2, true, Scope::User, Pattern::File);
     guarded.event();
     let reply = guarded.scene.reply(1, id).expect_err("not saved");
     assert!(reply.to_string().contains("counts as denied"), "{reply}");
-    assert_eq!(guarded.told(), Told::Verdict { id: 2, allow: false });
-    assert!(guarded.scene.session.state.notices.iter().any(|n| n.contains("denied")));
+    assert_eq!(
+        guarded.told(),
+        Told::Verdict {
+            id: 2,
+            allow: false
+        }
+    );
+    assert!(
+        guarded
+            .scene
+            .session
+            .state
+            .notices
+            .iter()
+            .any(|n| n.contains("denied"))
+    );
 }
 
 #[test]
@@ -215,7 +249,11 @@ fn counts_lie_beside_the_session_and_the_gates_end_denies() {
     assert_eq!(saved, Some(batch));
     let by = AnsweredBy::Nobody(Withdrawn::GateGone);
     let mut seen = Vec::new();
-    let journal = guarded.scene.dir.path().join("state/sessions/s1/journal.jsonl");
+    let journal = guarded
+        .scene
+        .dir
+        .path()
+        .join("state/sessions/s1/journal.jsonl");
     Journal::open(&journal, |update| seen.push(update)).expect("the journal");
     assert!(seen.iter().any(|update| matches!(
         update,
