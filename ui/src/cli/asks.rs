@@ -5,6 +5,8 @@ use pvisor::policy::access_word;
 use pvisor::session::state::{Ask, SessionState};
 use pvisor::text::visible;
 
+use crate::model::ask::left;
+
 /// `cat (pid 7) wants to read /w/.env`.
 pub fn sentence(state: &SessionState, ask: &Ask) -> String {
     let what = &ask.what;
@@ -22,12 +24,6 @@ pub fn sentence(state: &SessionState, ask: &Ask) -> String {
         access_word(what.access),
         visible(&state.absolute(&what.key))
     )
-}
-
-/// How long a question still waits: `4:05`.
-pub fn left(ask: &Ask, now: Timestamp) -> String {
-    let seconds = ask.until.sec.saturating_sub(now.sec).max(0);
-    format!("{}:{:02}", seconds / 60, seconds % 60)
 }
 
 /// The question and how to answer it.
