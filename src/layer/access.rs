@@ -87,6 +87,12 @@ pub trait StageAccess: Send + Sync {
     /// in place or removed, subtree included.
     fn restore(&self, layer: &str, path: &RelPath) -> Result<(), AccessError>;
 
+    /// What the layer's upper takes on its disk, in bytes. Where nobody measures better, the sizes
+    /// of its files.
+    fn allocated(&self, layer: &str) -> Result<u64, AccessError> {
+        Ok(self.walk(layer)?.iter().map(|entry| entry.node.size).sum())
+    }
+
     /// `syncfs` of the upper's file system.
     fn sync(&self, layer: &str) -> Result<(), AccessError>;
 }

@@ -11,6 +11,7 @@ pub mod read;
 pub mod remove;
 pub mod restore;
 pub mod tree;
+pub mod usage;
 pub mod walk;
 
 pub use access::{AccessError, StageAccess, UpperEntry};

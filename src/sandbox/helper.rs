@@ -16,16 +16,16 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signa
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
-use super::agent::{Program, Streams};
+use super::agent::{Guards, Program, Streams};
 use super::failure::{Doing, Failure};
 use super::spec::Network;
 use super::supervisor::{Reach, Supervisor};
 use super::view::{self, MountedLayer, View};
 use super::wire::{Answer, Prepared, Question, send_fds};
-use super::{Boundary, Mode, SandboxSpec, Stdio, init, namespace, network, overlay};
+use super::{Boundary, Mode, SandboxSpec, Stdio, init, listening, namespace, network, overlay};
 use crate::RelPath;
 use crate::layer::direct::open_regular;
-use crate::layer::{AccessError, Layer, restore, walk};
+use crate::layer::{AccessError, Layer, restore, usage, walk};
 use crate::protocol::codec;
 use crate::pty::Pty;
 
@@ -39,6 +39,8 @@ pub(super) struct Inherited {
     pub orders: OwnedFd,
     /// The command's pipes, unless it gets a terminal.
     pub pipes: Option<[OwnedFd; 3]>,
+    /// `cgroup.procs` of the command's own cgroup, if it has one.
+    pub cgroup: Option<OwnedFd>,
 }
 
 /// The life of the helper of a running command. `server` is the parent.
@@ -49,12 +51,14 @@ pub(super) fn run(spec: &SandboxSpec, inherited: Inherited, server: Pid) -> ! {
         inherited.orders.as_fd(),
     ];
     kept.extend(inherited.pipes.iter().flatten().map(AsFd::as_fd));
+    kept.extend(inherited.cgroup.iter().map(AsFd::as_fd));
     namespace::close_all_but(&kept);
     let Inherited {
         server: mut socket,
         reports,
         orders,
         pipes,
+        cgroup,
     } = inherited;
     let (layers, _lifeline) = match begin(
         spec,
@@ -63,6 +67,7 @@ pub(super) fn run(spec: &SandboxSpec, inherited: Inherited, server: Pid) -> ! {
             reports,
             orders,
             pipes,
+            cgroup,
         },
         server,
     ) {
@@ -166,6 +171,7 @@ struct Supervision {
     reports: File,
     orders: OwnedFd,
     pipes: Option<[OwnedFd; 3]>,
+    cgroup: Option<OwnedFd>,
 }
 
 /// Makes the view, starts PID 1 and tells the server. What is returned must live as long as the
@@ -177,14 +183,20 @@ fn begin(
     server: Pid,
 ) -> Result<(Vec<MountedLayer>, OwnedFd), Failure> {
     settle(server)?;
+    let spec = &listening::hide(spec);
     let program = Program::new(&spec.command, &spec.env)?;
+    let program = program.guarded(Guards::of(spec, supervision.cgroup));
     namespace::enter(true)?;
     namespace::die_with_parent()?;
     namespace::check_parent(server);
     if spec.network == Network::None {
         network::isolate()?;
     }
-    let nesting = namespace::forbid_nesting();
+    let nesting = if spec.nested {
+        Ok(())
+    } else {
+        namespace::forbid_nesting()
+    };
     let mut view = view::build(spec)?;
     if let Err(errno) = nesting {
         view.notes.push(format!(
@@ -211,12 +223,12 @@ fn begin(
     let first = match unsafe { fork() }.doing("forking")? {
         ForkResult::Child => {
             drop((held, master));
-            namespace::close_all_but(&supervised(&supervisor, &streams));
+            namespace::close_all_but(&supervised(&supervisor, &streams, &program));
             init::run(spec, program, streams, supervisor)
         }
         ForkResult::Parent { child } => child,
     };
-    drop((supervisor, streams));
+    drop((supervisor, streams, program));
     let pidfd = pidfd_open(first).doing("watching the first process")?;
     forget_children(first).doing("ignoring children")?;
     announce(socket, boundary(spec, &mut view), &pidfd, master.as_ref())
@@ -228,9 +240,11 @@ fn begin(
 fn supervised<'a>(
     supervisor: &'a Supervisor,
     streams: &'a Streams,
+    program: &'a Program,
 ) -> Vec<std::os::fd::BorrowedFd<'a>> {
     let mut kept = vec![supervisor.reports.as_fd(), supervisor.orders.as_fd()];
     kept.extend(supervisor.lifeline.as_ref().map(AsFd::as_fd));
+    kept.extend(program.kept());
     match streams {
         Streams::Terminal(slave) => kept.push(slave.as_fd()),
         Streams::Pipes(pipes) => kept.extend(pipes.iter().map(AsFd::as_fd)),
@@ -333,6 +347,10 @@ fn answer(
                 None => restore::restore_unmounted(lower.as_fd(), layer.upper.as_fd(), &path)?,
             }
             Answer::Done
+        }
+        Question::Allocated(layer) => {
+            let sum = usage::allocated(named(&layer)?.upper.as_fd());
+            Answer::Bytes(sum.map_err(|e| AccessError::io("measuring", &RelPath::root(), &e))?)
         }
         Question::Sync(layer) => {
             nix::unistd::syncfs(&named(&layer)?.upper)

@@ -107,8 +107,13 @@ impl Supervisor {
             .doing("starting the command")?;
         let mut rest = message.as_slice();
         hardening.no_capabilities = confinement == Confinement::Full;
-        if let [told::LANDLOCK, version, tail @ ..] = rest {
-            hardening.landlock = Some(u32::from(*version));
+        while let [what, value, tail @ ..] = rest {
+            match *what {
+                told::LANDLOCK => hardening.landlock = Some(u32::from(*value)),
+                told::SECCOMP => hardening.seccomp = true,
+                told::NO_CGROUP => hardening.cgroup_refused = Some(i32::from(*value)),
+                _ => break,
+            }
             rest = tail;
         }
         match rest {
