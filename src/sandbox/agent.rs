@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -13,6 +14,8 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 
 use super::failure::{Doing, Failure, shown};
 use super::namespace::{close_at_exec, leave};
+use super::shim;
+use super::wire::send_fds;
 use crate::pty;
 
 /// The command's ends of its standard streams.
@@ -46,6 +49,8 @@ pub(super) enum Confinement {
 
 /// What a child tells its parent through a pipe that closes at exec.
 pub(super) mod told {
+    /// Renames are reported to their server.
+    pub const RENAMES: u8 = b'R';
     /// Landlock is in force.
     pub const LANDLOCK: u8 = b'L';
     /// The program was not executed; a shell's status follows.
@@ -108,8 +113,14 @@ impl Program {
     }
 
     /// Becomes the program. Runs in a freshly forked child; returns never.
-    pub fn become_it(self, streams: Streams, confinement: Confinement, mut parent: File) -> ! {
-        if let Err(failure) = prepare(streams, confinement, &mut parent) {
+    pub fn become_it(
+        self,
+        streams: Streams,
+        confinement: Confinement,
+        renamer: Option<&UnixStream>,
+        mut parent: File,
+    ) -> ! {
+        if let Err(failure) = prepare(streams, confinement, renamer, &mut parent) {
             let mut message = vec![told::FAILED];
             message.extend(postcard::to_stdvec(&failure).unwrap_or_default());
             // The parent sees a child that ended without exec even if this is lost.
@@ -152,7 +163,12 @@ impl Program {
     }
 }
 
-fn prepare(streams: Streams, confinement: Confinement, parent: &mut File) -> Result<(), Failure> {
+fn prepare(
+    streams: Streams,
+    confinement: Confinement,
+    renamer: Option<&UnixStream>,
+    parent: &mut File,
+) -> Result<(), Failure> {
     nix::unistd::setsid().doing("making a session")?;
     attach(streams).doing("connecting the standard streams")?;
     reset_signals().doing("resetting signals")?;
@@ -160,6 +176,13 @@ fn prepare(streams: Streams, confinement: Confinement, parent: &mut File) -> Res
         new_keyring();
         drop_capabilities()?;
         nix::sys::prctl::set_no_new_privs().doing("setting no_new_privs")?;
+        // Refused by kernels that are too old for it: directories then keep the kernel's answer.
+        if let Some(renamer) = renamer
+            && let Ok(listener) = shim::install()
+        {
+            send_fds(renamer, &[listener.as_fd()]).doing("handing over renames")?;
+            let _ = parent.write_all(&[told::RENAMES]);
+        }
         if let Some(version) = landlock::keep_from_outside_sockets() {
             let _ = parent.write_all(&[told::LANDLOCK, version]);
         }

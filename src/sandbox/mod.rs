@@ -16,6 +16,7 @@ mod network;
 mod overlay;
 mod ownership;
 mod probe;
+mod shim;
 pub mod spec;
 mod stage;
 pub mod start;

@@ -333,6 +333,7 @@ fn record(boundary: &mut Boundary, hardening: Hardening, staged: bool) {
     boundary.proc = hardening.proc;
     boundary.no_capabilities = hardening.no_capabilities;
     boundary.landlock = hardening.landlock;
+    boundary.rename_shim = hardening.renames;
     boundary.notes.extend(hardening.notes);
     if !staged {
         return;

@@ -44,6 +44,8 @@ pub(super) struct Hardening {
     pub no_capabilities: bool,
     /// See [`Boundary::landlock`].
     pub landlock: Option<u32>,
+    /// Renames are reported to their server.
+    pub renames: bool,
     /// See [`Boundary::notes`].
     pub notes: Vec<String>,
 }
