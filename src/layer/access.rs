@@ -20,6 +20,8 @@ pub struct UpperEntry {
     pub whiteout: bool,
     /// A directory that hides everything of the lower's directory of this name.
     pub opaque: bool,
+    /// Of a directory: where the host has what it was made of (see [`super::origin`]).
+    pub origin: Option<RelPath>,
     /// When the upper's inode was made, if the file system tells.
     pub born: Option<Timestamp>,
 }

@@ -7,6 +7,7 @@ pub(crate) mod content;
 mod copy;
 pub mod direct;
 pub mod node;
+pub(crate) mod origin;
 pub mod read;
 pub mod remove;
 pub mod restore;
@@ -15,7 +16,7 @@ pub mod usage;
 pub mod walk;
 
 pub use access::{AccessError, StageAccess, UpperEntry};
-pub(crate) use copy::mark_opaque;
+pub(crate) use copy::{carry_merged, mark_opaque};
 pub use direct::DirectAccess;
 pub use node::{Digest, FileType, Node, Timestamp};
 pub use tree::Tree;

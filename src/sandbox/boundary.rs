@@ -20,6 +20,9 @@ pub struct Boundary {
     pub network: String,
     /// Landlock ABI in force, if any.
     pub landlock: Option<u32>,
+    /// Whether the rename of a lower directory is helped over the kernel's `EXDEV`.
+    #[serde(default)]
+    pub rename_shim: bool,
     /// Whether a seccomp filter is in force.
     pub seccomp: bool,
     /// Every upper bound that was asked for, and what holds it.

@@ -22,7 +22,9 @@ use super::spec::Network;
 use super::supervisor::{Reach, Supervisor};
 use super::view::{self, MountedLayer, View};
 use super::wire::{Answer, Prepared, Question, send_fds};
-use super::{Boundary, Mode, SandboxSpec, Stdio, init, listening, namespace, network, overlay};
+use super::{
+    Boundary, Mode, SandboxSpec, Stdio, init, listening, namespace, network, overlay, shim,
+};
 use crate::RelPath;
 use crate::layer::direct::open_regular;
 use crate::layer::{AccessError, Layer, restore, usage, walk};
@@ -208,6 +210,8 @@ fn begin(
     prctl::set_dumpable(false).doing("closing the helper to others")?;
     namespace::die_with_parent()?;
 
+    let renamer = renamer(spec, &mut view);
+
     let (master, streams) = streams(spec, supervision.pipes)?;
     let (lifeline, held) = pipe2(OFlag::O_CLOEXEC).doing("making a pipe")?;
     let supervisor = Supervisor {
@@ -215,6 +219,7 @@ fn begin(
         reports: supervision.reports,
         orders: supervision.orders,
         lifeline: Some(lifeline),
+        renamer,
         timeout: spec.timeout,
     };
     unshare(CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS)
@@ -236,6 +241,20 @@ fn begin(
     Ok((view.layers, held))
 }
 
+/// Starts the server of renames where one is wanted. Without it everything else works.
+fn renamer(spec: &SandboxSpec, view: &mut View) -> Option<UnixStream> {
+    if !spec.rename_shim {
+        return None;
+    }
+    shim::start(spec, &view.layers).unwrap_or_else(|failure| {
+        view.notes.push(format!(
+            "directories of the host's cannot be renamed (EXDEV): {}: {}",
+            failure.doing, failure.cause
+        ));
+        None
+    })
+}
+
 /// What PID 1 keeps: everything but its supervision and the command's streams is the helper's.
 fn supervised<'a>(
     supervisor: &'a Supervisor,
@@ -245,6 +264,7 @@ fn supervised<'a>(
     let mut kept = vec![supervisor.reports.as_fd(), supervisor.orders.as_fd()];
     kept.extend(supervisor.lifeline.as_ref().map(AsFd::as_fd));
     kept.extend(program.kept());
+    kept.extend(supervisor.renamer.as_ref().map(AsFd::as_fd));
     match streams {
         Streams::Terminal(slave) => kept.push(slave.as_fd()),
         Streams::Pipes(pipes) => kept.extend(pipes.iter().map(AsFd::as_fd)),
@@ -331,13 +351,20 @@ fn answer(
             .ok_or_else(|| AccessError::NoLayer(name.to_owned()))
     };
     Ok(match question {
-        Question::Walk(layer) => Answer::Entries(walk::walk_upper(named(&layer)?.upper.as_fd())?),
+        Question::Walk(layer) => {
+            let layer = named(&layer)?;
+            let _still = shim::still(layer)
+                .map_err(|e| AccessError::io("waiting for", &RelPath::root(), &e))?;
+            Answer::Entries(walk::walk_upper(layer.upper.as_fd())?)
+        }
         Question::Open(layer, path) => {
             *opened = Some(open_regular(named(&layer)?.upper.as_fd(), &path)?);
             Answer::Opened
         }
         Question::Restore(layer, path) => {
             let layer = named(&layer)?;
+            let _still =
+                shim::still(layer).map_err(|e| AccessError::io("waiting for", &path, &e))?;
             let lower = layer
                 .lower
                 .as_ref()

@@ -43,6 +43,7 @@ pub(super) fn start(spec: &SandboxSpec) -> Result<Started, Failure> {
         reports: lines.inherited_reports,
         orders: lines.inherited_orders,
         lifeline: None,
+        renamer: None,
         timeout: spec.timeout,
     };
     // SAFETY: the caller promises that this process has one thread, so the child may do anything.

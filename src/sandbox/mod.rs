@@ -21,6 +21,7 @@ mod overlay;
 mod ownership;
 mod probe;
 pub mod seccomp;
+mod shim;
 pub mod spec;
 mod stage;
 pub mod start;

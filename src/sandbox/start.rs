@@ -352,6 +352,7 @@ fn record(boundary: &mut Boundary, hardening: Hardening, staged: bool) {
     boundary.no_capabilities = hardening.no_capabilities;
     boundary.landlock = hardening.landlock;
     boundary.seccomp = hardening.seccomp;
+    boundary.rename_shim = hardening.renames;
     boundary.notes.extend(hardening.notes);
     if !staged {
         return;
