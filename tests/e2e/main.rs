@@ -17,3 +17,4 @@ mod live;
 mod readme;
 mod real_work;
 mod staged_run;
+mod staging_cases;
