@@ -13,7 +13,7 @@ each_driver_and_user! {
             "echo 2 >>f; setfattr -n user.n -v 2 f; setfattr -n user.k -v 3 only; \
              setfattr -x user.gone less; mkdir d/new; setfattr -n user.dir -v y d; \
              setfattr -n user.overlay.opaque -v mine only; getfattr --only-values -n user.overlay.opaque only; \
-             getfattr -d f | grep -c user; setfattr -n trusted.x -v 1 f 2>/dev/null; true",
+             getfattr -d f | grep -c user; true",
         );
         both.both_print("mine2\n");
         assert_eq!(
@@ -92,15 +92,20 @@ print(open('kept').read().strip())\"",
         let out = done.out();
         let said: Vec<_> = out.lines().collect();
         assert!(!out.contains("EIO"), "{done}");
-        assert_eq!((said[2], said[4], said[6]), ("EPERM", "ok", "1"), "{done}");
+        assert_eq!((said[2], said[6]), ("EPERM", "1"), "{done}");
         if stage.is_fuse() {
             assert!(!out.contains("EOVERFLOW"), "{done}");
-            assert_eq!(said[0], "EACCES", "{done}");
+            assert_eq!((said[0], said[4]), ("EACCES", "ok"), "{done}");
         } else {
-            assert_eq!((said[0], said[1], said[3]), ("EACCES", "EOVERFLOW", "EOVERFLOW"), "{done}");
+            // A directory of somebody else is copied as well before a name in it can go.
+            assert_eq!(said[0], "EACCES", "{done}");
+            for at in [1, 3, 4, 5] {
+                assert_eq!(said[at], "EOVERFLOW", "{done}");
+            }
         }
+        let lines = stage.changes().lines();
         stage.pvisor(["commit", "--all"]).ok();
-        assert!(!stage.has("d/g"));
+        assert_eq!(stage.has("d/g"), !stage.is_fuse());
         let owner = |name: &str| {
             let meta = path(name).symlink_metadata().unwrap();
             (std::os::unix::fs::MetadataExt::uid(&meta), std::os::unix::fs::MetadataExt::gid(&meta))
@@ -111,7 +116,9 @@ print(open('kept').read().strip())\"",
         } else {
             assert_eq!(owner("f"), (1502, 1502));
         }
-        stage.pvisor(["undo"]).ok();
+        if !lines.is_empty() {
+            stage.pvisor(["undo"]).ok();
+        }
         before.assert_same(&Tree::of(&stage.workspace), "undo");
         assert!(User::ordinary().is_ok());
     }

@@ -1,8 +1,8 @@
 //! Where a stage may lie, what lies inside the workspace, and sandboxes in the sandbox.
 
-use std::process::Command;
+use std::os::unix::process::CommandExt;
 
-use crate::support::{Call, Capability, Stage, each_driver_and_user, require};
+use crate::support::{Call, Capability, Done, Stage, each_driver_and_user, require};
 
 each_driver_and_user! {
     /// The sessions' own directory inside the workspace: refused with a reason, or out of the
@@ -58,19 +58,19 @@ each_driver_and_user! {
     }
 }
 
-/// Runs `script` with a file system mounted at `mnt` in the workspace, in a mount namespace of the
-/// world's own; `$0` is the binary.
-fn with_mount(stage: &Stage, script: &str) -> crate::support::Done {
-    let binary = crate::support::binary();
-    let mut command: Command = stage.command("unshare");
-    if !stage.user.is_root() {
-        // Like a desktop's or a container's: somebody who may mount in a namespace of his own.
-        command.args(["--user", "--map-current-user", "--keep-caps"]);
-    }
-    command.args(["--mount", "sh", "-ec"]).arg(format!(
-        "mkdir -p mnt; mount -t tmpfs -o mode=755 none mnt; echo in >mnt/x; {script}"
+/// Runs `script` as the world's user in the workspace with a file system mounted at `mnt`, in a
+/// mount namespace of root's; `$0` is the binary.
+fn with_mount(stage: &Stage, script: &str) -> Done {
+    let ids = format!("--reuid={0} --regid={1}", stage.user.uid, stage.user.gid);
+    let mut command = stage.command("unshare");
+    // Only root can mount where a session can be led from: the mount is root's, the rest is not.
+    command.uid(0).gid(0).args(["--mount", "sh", "-ec"]);
+    command.arg(format!(
+        "mkdir -p mnt; mount -t tmpfs -o mode=755,uid={},gid={} none mnt; echo in >mnt/x; \
+         exec setpriv {ids} --clear-groups sh -c '{script}' \"$0\"",
+        stage.user.uid, stage.user.gid
     ));
-    command.arg(binary).current_dir(&stage.workspace);
+    command.arg(crate::support::binary()).current_dir(&stage.workspace);
     Call::new(command).done()
 }
 
@@ -78,11 +78,12 @@ each_driver_and_user! {
     /// A file system mounted inside the workspace is told of at the start and then shown, or the
     /// start is refused; never an empty directory, never a write past the stage.
     fn a_mount_inside_the_workspace(stage) {
+        require!(stage, Capability::Root);
         let driver = stage.driver.name();
         let done = with_mount(
             stage,
             &format!(
-                "\"$0\" run --headless --driver {driver} -- bash -c 'cat mnt/x; echo new >mnt/y; echo new >f' || echo rc=$?; \
+                "\"$0\" run --headless --driver {driver} -- bash -c \"cat mnt/x; echo new >mnt/y; echo new >f\" || echo rc=$?; \
                  echo after; cat mnt/x; ls mnt; ls"
             ),
         );
@@ -90,40 +91,31 @@ each_driver_and_user! {
         let (during, after) = out.split_once("after\n").unwrap_or_else(|| panic!("{done}"));
         assert_eq!(after, "in\nx\nmnt\n", "the host's side is untouched: {done}");
         assert!(during.starts_with("in\n") || during.contains("rc=125"), "shown or refused: {done}");
-        assert!(done.err().contains("mnt"), "it is named: {done}");
+        assert!(done.err().contains("work/mnt"), "it is named: {done}");
     }
 }
 
 each_driver_and_user! {
     /// A file system that appears later is never written into by a commit.
     fn a_mount_that_appears_before_the_commit(stage) {
+        require!(stage, Capability::Root);
         stage.host_ok("mkdir mnt; echo 1 >mnt/f");
+        let before = stage.tree();
         stage.run("echo 2 >mnt/f; echo 3 >mnt/new; echo 4 >beside");
-        let binary = crate::support::binary();
-        let mut command = stage.command("unshare");
-        if !stage.user.is_root() {
-            command.args(["--user", "--map-current-user", "--keep-caps"]);
-        }
-        // Another server than the one that may still linger: it sees the mount.
-        command
-            .args(["--mount", "sh", "-ec"])
-            .arg(
-                "mount -t tmpfs -o mode=755 none mnt; echo in >mnt/x; \
-                 while \"$0\" status last --json | grep -q '\"served\": *true'; do :; done; \
-                 \"$0\" commit --all && echo committed || echo rc=$?; ls mnt",
-            )
-            .arg(binary)
-            .current_dir(&stage.workspace);
-        let done = Call::new(command).done();
-        assert!(done.out().ends_with("\nx\n"), "nothing was written into the mount: {done}");
-        // Whoever committed did it below the mount or not at all.
-        let below = stage.host_ok("cat mnt/f; ls mnt");
-        if done.out().starts_with("rc=1") {
-            assert_eq!(below, "1\nf\n");
-            assert!(done.err().contains("mnt"), "{done}");
-        } else {
-            assert_eq!(below, "2\nf\nnew\n", "{done}");
-        }
+        // A server that has the mount in sight, not the one that led the run.
+        let lock = stage.session_dir().join("lock");
+        let done = with_mount(
+            stage,
+            &format!(
+                "flock {} true; \"$0\" commit --all && echo committed || echo rc=$?; ls mnt",
+                lock.display()
+            ),
+        );
+        assert_eq!(done.out(), "rc=1\nx\n", "{done}");
+        assert!(done.err().contains("mnt"), "{done}");
+        before.assert_same(&stage.tree(), "nothing was written, there or beside");
+        let lines = stage.changes().lines();
+        assert_eq!(lines, ["added beside", "added mnt/new", "modified mnt/f"]);
     }
 }
 
