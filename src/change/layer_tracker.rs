@@ -66,6 +66,8 @@ pub(super) struct LayerTracker {
     index: Option<Node>,
     deleted_budget: u64,
     recheck_budget: (u32, u64),
+    /// See [`super::Tracker::scan_closely`].
+    closely: bool,
 }
 
 impl LayerTracker {
@@ -99,6 +101,7 @@ impl LayerTracker {
             index: None,
             deleted_budget: DELETED_AT_MOST,
             recheck_budget: RECHECKED_AT_MOST,
+            closely: false,
         };
         tracker.keep_first_index()?;
         Ok(tracker)
@@ -115,7 +118,12 @@ impl LayerTracker {
     }
 
     /// The layer's changes, in byte order of their paths.
-    pub fn scan(&mut self, access: &dyn StageAccess) -> Result<Vec<Change>, ChangeError> {
+    pub fn scan(
+        &mut self,
+        access: &dyn StageAccess,
+        closely: bool,
+    ) -> Result<Vec<Change>, ChangeError> {
+        self.closely = closely;
         let mut entries = access.walk(&self.layer.name)?;
         self.read_acls(&mut entries);
         self.host.begin();

@@ -6,6 +6,7 @@ pub mod access;
 pub(crate) mod content;
 mod copy;
 pub mod direct;
+pub(crate) mod hasher;
 pub mod node;
 pub(crate) mod origin;
 pub mod read;
