@@ -9,6 +9,7 @@ pub mod environment;
 pub mod load;
 pub mod mount;
 pub mod nearest;
+pub mod presets;
 pub mod settings;
 pub mod trust;
 pub mod workspace;
@@ -90,8 +91,8 @@ impl ConfigError {
                 Some("`pvisor-tui config show` lists every setting".into())
             }
             ConfigError::Loosens { .. } => Some(
-                "a workspace's file may set hide, network = \"none\", env.drop, and mounts with the \
-                 access hide or private"
+                "a workspace's file may set hide, network = \"none\", submounts = \"read\" or \
+                 \"refuse\", env.drop, and mounts with the access hide or private"
                     .into(),
             ),
             _ => None,

@@ -41,6 +41,7 @@ pub(super) fn start(spec: &SandboxSpec) -> Result<Started, Failure> {
         orders: lines.inherited_orders,
         lifeline: None,
         timeout: spec.timeout,
+        files: None,
     };
     // SAFETY: the caller promises that this process has one thread, so the child may do anything.
     let child = match unsafe { fork() }.doing("forking the supervisor")? {
@@ -77,6 +78,7 @@ pub(super) fn start(spec: &SandboxSpec) -> Result<Started, Failure> {
         orders: lines.orders,
         supervisor: pidfd_open(child).doing("watching the supervisor")?,
         child: Some(child),
+        gate: None,
     })
 }
 

@@ -28,7 +28,7 @@ use super::host;
 use super::spec::TerminalSize;
 use super::stage::HelperAccess;
 use super::wire::{Hardening, Prepared, Report, receive_fds};
-use super::{Boundary, ExitStatus, Mode, SandboxSpec, Stdio, namespace};
+use super::{Boundary, ExitStatus, Mode, SandboxSpec, Stdio, choice, namespace};
 use crate::layer::{Layer, StageAccess};
 use crate::protocol::codec;
 use crate::pty;
@@ -77,6 +77,9 @@ pub struct Running {
     pub control: Control,
     /// Tells how it ended.
     pub exit: ExitWaiter,
+    /// The file server's line to whoever answers for rules and counts accesses; only where there is
+    /// something to ask or to count.
+    pub gate: Option<UnixStream>,
 }
 
 /// Ends and resizes a running command. Cheap to clone, usable from any thread.
@@ -187,6 +190,7 @@ enum Stage {
         reports: File,
         orders: OwnedFd,
         pipes: Option<AgentIo>,
+        gate: Option<UnixStream>,
     },
     /// The supervisor executes the command.
     Command(Box<Started>),
@@ -219,8 +223,10 @@ impl Starting {
                 reports,
                 orders,
                 pipes,
+                gate,
             } => {
-                let (started, access) = viewed(socket, helper, reports, orders, pipes)?;
+                let (mut started, access) = viewed(socket, helper, reports, orders, pipes)?;
+                started.gate = gate;
                 (started, Some(access))
             }
         };
@@ -230,11 +236,18 @@ impl Starting {
 
 fn staged(spec: &SandboxSpec) -> Result<Stage, Failure> {
     let lines = Lines::new(spec.stdio)?;
+    let (gate, inherited_gate) = if choice::is_guarded(spec) {
+        let (ours, theirs) = UnixStream::pair().doing("making a socket pair")?;
+        (Some(ours), Some(theirs))
+    } else {
+        (None, None)
+    };
     let inherited = |server| Inherited {
         server,
         reports: lines.inherited_reports,
         orders: lines.inherited_orders,
         pipes: lines.inherited_pipes,
+        gate: inherited_gate,
     };
     let (socket, helper) = fork_helper(|socket, server| {
         helper::run(spec, inherited(socket), server);
@@ -245,6 +258,7 @@ fn staged(spec: &SandboxSpec) -> Result<Stage, Failure> {
         reports: lines.reports,
         orders: lines.orders,
         pipes: lines.pipes,
+        gate,
     })
 }
 
@@ -277,6 +291,7 @@ fn viewed(
         orders,
         supervisor,
         child: None,
+        gate: None,
     };
     Ok((started, Arc::new(access)))
 }
@@ -289,6 +304,7 @@ pub(super) struct Started {
     pub orders: OwnedFd,
     pub supervisor: OwnedFd,
     pub child: Option<Pid>,
+    pub gate: Option<UnixStream>,
 }
 
 impl Started {
@@ -315,6 +331,7 @@ impl Started {
             boundary: self.boundary,
             io: self.io,
             access,
+            gate: self.gate,
             control: Control {
                 orders: Arc::clone(&orders),
                 terminal,

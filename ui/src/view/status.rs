@@ -136,6 +136,7 @@ fn run(state: &SessionState) -> (&'static str, String) {
                 ExitStatus::TimedOut => format!("{word}: time is up"),
                 ExitStatus::NotExecuted(_) => format!("{word}: not executed"),
                 ExitStatus::Lost => format!("{word}: lost"),
+                ExitStatus::FilesLost => format!("{word}: file server lost"),
             }
         }
         (Some(run), None) => run.name().into(),
