@@ -10,6 +10,7 @@ pub mod limits;
 pub mod load;
 pub mod mount;
 pub mod nearest;
+pub mod presets;
 pub mod settings;
 pub mod trust;
 pub mod workspace;
@@ -92,8 +93,8 @@ impl ConfigError {
                 Some("`pvisor-tui config show` lists every setting".into())
             }
             ConfigError::Loosens { .. } => Some(
-                "a workspace's file may set hide, network = \"none\", env.drop, and mounts with the \
-                 access hide or private"
+                "a workspace's file may set hide, network = \"none\", submounts = \"read\" or \
+                 \"refuse\", env.drop, and mounts with the access hide or private"
                     .into(),
             ),
             _ => None,

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::LimitSettings;
-use crate::sandbox::Mode;
 use crate::sandbox::spec::Network;
+use crate::sandbox::{Mode, Submounts};
 
 /// What becomes of a running command when the screen that started it is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +56,10 @@ pub struct Config {
     pub keep_undo: u32,
     /// Mounts as for `--mount`.
     pub mounts: Vec<String>,
+    /// What becomes of mounts inside staged directories.
+    pub submounts: Submounts,
+    /// What is known of the command: `auto`, `none`, or a preset's name.
+    pub preset: String,
     /// Paths that the agent does not see.
     pub hide: Vec<String>,
     /// Paths of the built-in list that it may see.

@@ -85,6 +85,7 @@ impl WorkspaceFile {
         for (key, value) in &table {
             match (key.as_str(), value) {
                 ("hide" | "mounts" | "network", _) => {}
+                ("submounts", Value::String(what)) if what == "read" || what == "refuse" => {}
                 ("env", Value::Table(env)) => {
                     if let Some(key) = env.keys().find(|key| *key != "drop") {
                         return Err(loosens(&format!("env.{key}")));
@@ -138,6 +139,7 @@ mod tests {
         for fine in [
             "hide = ['secrets']",
             "network = 'none'",
+            "submounts = 'read'",
             "mounts = ['build:private', 'keys:hide']",
             "[env]\ndrop = ['OPENAI_*']",
         ] {
@@ -152,6 +154,9 @@ mod tests {
             "[env]\npass = ['AWS_*']",
             "[env.presets]\nbase = ['*']",
             "[env.set]\nLD_PRELOAD = '/w/x.so'",
+            "mounts = ['data:keep']",
+            "submounts = 'stage'",
+            "preset = 'none'",
             "theme = 'dark'",
             "mode = 'host'",
             "[keys]\ncommit = 'j'",

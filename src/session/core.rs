@@ -184,6 +184,13 @@ impl Session {
                 self.conclude_when_quiet();
             }
             Event::Exited(status) => {
+                if status == ExitStatus::FilesLost {
+                    self.notice(
+                        "The file server has ended, and the command with it; what was staged is here \
+                         to review. The session's server.log may say why."
+                            .into(),
+                    );
+                }
                 let stopped = std::mem::take(&mut self.stage_full);
                 self.exit = Some(if stopped {
                     ExitStatus::StageFull

@@ -10,6 +10,8 @@ mod create;
 mod event;
 mod jobs;
 mod journal;
+pub mod keep;
+mod layers;
 mod outbox;
 mod records;
 mod reduce;

@@ -151,6 +151,15 @@ impl Session {
         let mut err = io::stderr().lock();
         match self.state.exit {
             Some(ExitStatus::Lost) | None => return Err(lost(&self.state)),
+            Some(ExitStatus::FilesLost) => {
+                let said = "error: the file server has ended, and the command with it";
+                writeln!(err, "{said}").ok();
+                writeln!(
+                    err,
+                    "hint: what was staged is kept: `pvisor-tui review {session}`"
+                )
+                .ok();
+            }
             Some(ExitStatus::TimedOut) => {
                 writeln!(err, "error: the time limit has ended the command").ok();
             }

@@ -29,6 +29,7 @@ mod list;
 mod log;
 mod output;
 mod path_args;
+mod preset;
 mod reject;
 mod report;
 mod reset;

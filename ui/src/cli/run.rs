@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use pvisor::config::{
-    Config, EnvArg, Flag, Hangup, Places, Sources, environment, limits, load, mount,
+    Config, EnvArg, Flag, Hangup, Places, Sources, environment, limits, load, mount, presets,
 };
 use pvisor::policy::{Level, Origin, Policy, Rule};
 use pvisor::protocol::{Hello, PROTOCOL_VERSION, Request, Role};
 use pvisor::sandbox::spec::{CacheMode, DriverChoice, Limits, Network, TerminalSize};
-use pvisor::sandbox::{Boundary, Mode, MountAccess, MountSpec, SandboxSpec, Stdio, hidden};
+use pvisor::sandbox::{Boundary, Mode, MountAccess, MountSpec, SandboxSpec, Stdio, clash, hidden};
 use pvisor::session::server::{self, RunRequest};
 use pvisor::session::state::RunState;
 use pvisor::session::store::{LAST, SessionRecord};
@@ -21,7 +21,7 @@ use pvisor::text::visible;
 
 use super::context::{Context, shown};
 use super::error::{CliError, NO_SANDBOX};
-use super::{headless, screen, session_arg, status};
+use super::{headless, preset, screen, session_arg, status};
 
 /// Run a command on staged layers, and show its terminal and its changes
 ///
@@ -38,10 +38,16 @@ pub struct Args {
     /// Who merges the staged layers
     #[arg(long, value_enum, default_value = "auto")]
     driver: DriverArg,
-    /// A further mount, SRC[:DST]:ACCESS; ACCESS is read, stage, write, hide or private; a colon in
-    /// a path is written `\:`; SRC=NAME names a staged layer
+    /// A further mount, SRC[:DST]:ACCESS; ACCESS is read, stage, write, hide, private or keep; a
+    /// colon in a path is written `\:`; SRC=NAME names a staged layer or a kept directory
     #[arg(long, value_name = "MOUNT")]
     mount: Vec<OsString>,
+    /// What becomes of mounts inside the staged directories [default: stage]
+    #[arg(long, value_enum)]
+    submounts: Option<SubmountsArg>,
+    /// What is known of the command: auto, none, or the name of an agent [default: auto]
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
     /// Pass the variable K, or set it to V
     #[arg(long, value_name = "K[=V]")]
     env: Vec<OsString>,
@@ -81,7 +87,8 @@ pub struct Args {
     /// The most that may be staged: 2G
     #[arg(long, value_name = "S", value_parser = limits::parse_bytes)]
     stage_max: Option<u64>,
-    /// How long what the file server said is believed
+    /// How long what the file server said is believed; all but default are your word that nobody else
+    /// changes the workspace meanwhile, and take the driver fuse for it
     #[arg(long, value_enum, default_value = "default")]
     cache: CacheArg,
     /// A rule on paths, deny|ask|warn:GLOB
@@ -119,6 +126,17 @@ enum DriverArg {
     Overlayfs,
     /// Our own file server
     Fuse,
+}
+
+/// `--submounts`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SubmountsArg {
+    /// Each is a layer of its own where that is possible
+    Stage,
+    /// Shown read-only
+    Read,
+    /// Nothing runs
+    Refuse,
 }
 
 /// `--cache`.
@@ -263,6 +281,25 @@ fn flags(args: &Args) -> Vec<Flag> {
             value: network.into(),
         });
     }
+    if let Some(submounts) = args.submounts {
+        let submounts = match submounts {
+            SubmountsArg::Stage => "stage",
+            SubmountsArg::Read => "read",
+            SubmountsArg::Refuse => "refuse",
+        };
+        flags.push(Flag {
+            flag: "--submounts",
+            key: "submounts",
+            value: submounts.into(),
+        });
+    }
+    if let Some(preset) = &args.preset {
+        flags.push(Flag {
+            flag: "--preset",
+            key: "preset",
+            value: preset.as_str().into(),
+        });
+    }
     flags
 }
 
@@ -363,6 +400,20 @@ fn request(
     for typed in &args.mount {
         mounts.push(mount::split(typed)?.resolve(on_command_line)?);
     }
+    let mut config = config.clone();
+    let preset = if mode == Mode::Staged {
+        presets::choose(&config.preset, &args.command)?
+    } else {
+        None
+    };
+    let applied = preset::apply(
+        preset.as_ref(),
+        &mut config,
+        &context.environment,
+        in_config,
+        &mounts,
+    )?;
+    let config = &config;
     if resume.is_some()
         && mounts
             .iter()
@@ -383,10 +434,17 @@ fn request(
     let seen = mounts.iter().filter(|mount| {
         matches!(
             mount.access,
-            MountAccess::Read | MountAccess::Stage | MountAccess::Write
+            MountAccess::Read | MountAccess::Stage | MountAccess::Write | MountAccess::Keep
         )
     });
     unhide.extend(seen.map(|mount| mount.target.clone()));
+    hide.extend(
+        applied
+            .hide
+            .into_iter()
+            .filter(|path| !unhide.contains(path)),
+    );
+    mounts.extend(applied.mounts);
     hide.extend([
         context.paths.state_dir.clone(),
         context.paths.runtime_dir.clone(),
@@ -404,7 +462,7 @@ fn request(
                 .ok_or_else(|| CliError::usage("--env takes K or K=V, and K a name"))
         })
         .collect::<Result<_, _>>()?;
-    Ok(RunRequest {
+    let request = RunRequest {
         resume,
         name: args.name.clone(),
         mode,
@@ -438,11 +496,24 @@ fn request(
             limits: bounds(args, config),
             rename_shim: !args.no_rename_shim,
             nested: args.allow_nested,
+            notes: applied.notes,
         },
         mounts,
+        seeds: applied.seeds,
+        submounts: config.submounts,
         workspace,
         settings: config.session(),
-    })
+    };
+    if mode == Mode::Host && args.driver != DriverArg::Auto {
+        return Err(CliError::usage(
+            "--driver cannot go together with --mode host: nothing is staged",
+        )
+        .hint("leave one of them out"));
+    }
+    match clash(&request.spec).filter(|_| mode == Mode::Staged) {
+        None => Ok(request),
+        Some(clash) => Err(CliError::usage(clash.to_string()).hint(clash.hint)),
+    }
 }
 
 /// A bound on memory or processors is always somebody's wish: who relies on it is told at once when

@@ -114,6 +114,7 @@ fn text(record: &SessionRecord) -> String {
     row("network", safe(&boundary.network));
     row("hidden", list(&boundary.hidden));
     row("written directly", list(&boundary.writable));
+    row("kept", list(&boundary.kept));
     for note in &boundary.notes {
         row("note", safe(note));
     }

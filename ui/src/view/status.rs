@@ -137,6 +137,7 @@ fn run(state: &SessionState) -> (&'static str, String) {
                 ExitStatus::StageFull => format!("{word}: stage is full"),
                 ExitStatus::NotExecuted(_) => format!("{word}: not executed"),
                 ExitStatus::Lost => format!("{word}: lost"),
+                ExitStatus::FilesLost => format!("{word}: file server lost"),
             }
         }
         (Some(run), None) => run.name().into(),
