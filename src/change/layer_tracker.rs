@@ -24,7 +24,9 @@ use super::tracker::is_inside;
 use super::{Change, ChangeError, ChangeKind, Class, Conflict, compare};
 use crate::RelPath;
 use crate::diff::FileDiff;
-use crate::layer::{Digest, FileType, HOME, Layer, Node, StageAccess, Tree, UpperEntry, read};
+use crate::layer::{
+    Digest, FileType, Layer, Node, StageAccess, Tree, UpperEntry, is_of_home, points, read,
+};
 
 /// Largest deleted file that is read (for its digest, its lines and renames).
 const LARGEST_DELETED: u64 = 16 << 20;
@@ -66,6 +68,8 @@ pub(super) struct LayerTracker {
     index: Option<Node>,
     deleted_budget: u64,
     recheck_budget: (u32, u64),
+    /// See [`super::Tracker::scan_closely`].
+    closely: bool,
 }
 
 impl LayerTracker {
@@ -85,7 +89,7 @@ impl LayerTracker {
                 .and_then(|()| baseline.flush())
                 .map_err(|e| failed("writing the baseline", dir, e))?;
         }
-        let rules = (layer.name != HOME).then(|| Rules::new(&layer.root));
+        let rules = (!is_of_home(&layer.name)).then(|| Rules::new(&layer.root));
         let mut tracker = Self {
             layer,
             host: Host::new(host),
@@ -99,6 +103,7 @@ impl LayerTracker {
             index: None,
             deleted_budget: DELETED_AT_MOST,
             recheck_budget: RECHECKED_AT_MOST,
+            closely: false,
         };
         tracker.keep_first_index()?;
         Ok(tracker)
@@ -115,8 +120,14 @@ impl LayerTracker {
     }
 
     /// The layer's changes, in byte order of their paths.
-    pub fn scan(&mut self, access: &dyn StageAccess) -> Result<Vec<Change>, ChangeError> {
+    pub fn scan(
+        &mut self,
+        access: &dyn StageAccess,
+        closely: bool,
+    ) -> Result<Vec<Change>, ChangeError> {
+        self.closely = closely;
         let mut entries = access.walk(&self.layer.name)?;
+        points::leave_out(&self.layer.dir, &mut entries);
         self.read_acls(&mut entries);
         self.host.begin();
         self.baseline.begin();

@@ -7,9 +7,11 @@
 
 pub mod answers;
 pub mod environment;
+pub mod limits;
 pub mod load;
 pub mod mount;
 pub mod nearest;
+pub mod presets;
 mod rules;
 pub mod settings;
 pub mod trust;
@@ -17,6 +19,7 @@ pub mod workspace;
 
 pub use answers::AnswersError;
 pub use environment::{EnvArg, environment};
+pub use limits::LimitSettings;
 pub use load::{Flag, Loaded, Origin, Sources, load};
 pub use mount::{MountError, MountRequest, Places};
 pub use settings::{Config, EnvPolicy, Hangup, RuleSettings, SessionSettings};
@@ -93,8 +96,9 @@ impl ConfigError {
                 Some("`pvisor-tui config show` lists every setting".into())
             }
             ConfigError::Loosens { .. } => Some(
-                "a workspace's file may set hide, network = \"none\", env.drop, rules.deny, rules.ask, \
-                 rules.warn, and mounts with the access hide or private"
+                "a workspace's file may set hide, network = \"none\", submounts = \"read\" or \
+                 \"refuse\", env.drop, rules.deny, rules.ask, rules.warn, and mounts with the access \
+                 hide or private"
                     .into(),
             ),
             _ => None,

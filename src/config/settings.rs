@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::sandbox::Mode;
+use super::LimitSettings;
 use crate::sandbox::spec::Network;
+use crate::sandbox::{Mode, Submounts};
 
 /// What becomes of a running command when the screen that started it is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,12 +72,18 @@ pub struct Config {
     pub ask_timeout: u32,
     /// Mounts as for `--mount`.
     pub mounts: Vec<String>,
+    /// What becomes of mounts inside staged directories.
+    pub submounts: Submounts,
+    /// What is known of the command: `auto`, `none`, or a preset's name.
+    pub preset: String,
     /// Paths that the agent does not see.
     pub hide: Vec<String>,
     /// Paths of the built-in list that it may see.
     pub unhide: Vec<String>,
     /// Rules on paths.
     pub rules: RuleSettings,
+    /// Upper bounds on what the command uses.
+    pub limits: LimitSettings,
     /// The agent's environment.
     pub env: EnvPolicy,
     /// Keys of named actions.

@@ -85,6 +85,7 @@ impl WorkspaceFile {
         for (key, value) in &table {
             match (key.as_str(), value) {
                 ("hide" | "mounts" | "network", _) => {}
+                ("submounts", Value::String(what)) if what == "read" || what == "refuse" => {}
                 ("env", Value::Table(env)) => {
                     if let Some(key) = env.keys().find(|key| *key != "drop") {
                         return Err(loosens(&format!("env.{key}")));
@@ -143,6 +144,7 @@ mod tests {
         for fine in [
             "hide = ['secrets']",
             "network = 'none'",
+            "submounts = 'read'",
             "mounts = ['build:private', 'keys:hide']",
             "[env]\ndrop = ['OPENAI_*']",
             "[rules]\ndeny = ['*.pem']\nask = ['deploy/**']\nwarn = ['.env']",
@@ -160,6 +162,9 @@ mod tests {
             "[env.set]\nLD_PRELOAD = '/w/x.so'",
             "[rules]\nlift = ['*.pem']",
             "ask_timeout = 3600",
+            "mounts = ['data:keep']",
+            "submounts = 'stage'",
+            "preset = 'none'",
             "theme = 'dark'",
             "mode = 'host'",
             "[keys]\ncommit = 'j'",

@@ -60,6 +60,8 @@ pub struct Session {
     /// The command is its starter's, and that has not come yet.
     awaits_owner: bool,
     pub(super) exit: Option<ExitStatus>,
+    /// The command was stopped because it had staged too much.
+    stage_full: bool,
     pub(super) ending: bool,
 }
 
@@ -90,6 +92,7 @@ impl Session {
             deferred: VecDeque::new(),
             awaits_owner: false,
             exit: None,
+            stage_full: false,
             ending: false,
         }
     }
@@ -148,6 +151,20 @@ impl Session {
         }
     }
 
+    fn stage_is_full(&mut self, used: u64, limit: u64) {
+        if self.agent.is_none() {
+            return;
+        }
+        self.stage_full = true;
+        self.notice(format!(
+            "The command is being stopped: what it staged takes {} MiB on the disk, {} MiB are \
+             allowed. Everything staged so far can be reviewed.",
+            used.div_ceil(1 << 20),
+            limit >> 20
+        ));
+        self.stop_agent();
+    }
+
     /// Carries one event out.
     pub fn handle(&mut self, event: Event) {
         match event {
@@ -174,12 +191,25 @@ impl Session {
                 self.conclude_when_quiet();
             }
             Event::Exited(status) => {
-                self.exit = Some(status);
+                if status == ExitStatus::FilesLost {
+                    self.notice(
+                        "The file server has ended, and the command with it; what was staged is here \
+                         to review. The session's server.log may say why."
+                            .into(),
+                    );
+                }
+                let stopped = std::mem::take(&mut self.stage_full);
+                self.exit = Some(if stopped {
+                    ExitStatus::StageFull
+                } else {
+                    status
+                });
                 if let Some(agent) = &mut self.agent {
                     agent.exited();
                 }
                 self.conclude_when_quiet();
             }
+            Event::StageFull { used, limit } => self.stage_is_full(used, limit),
             Event::Hinted(hint) => self.hinted(hint),
             Event::Done(done) => self.done(*done),
             Event::WorkerLost => self.worker_lost(),

@@ -12,6 +12,8 @@ mod event;
 mod guard;
 mod jobs;
 mod journal;
+pub mod keep;
+mod layers;
 mod outbox;
 mod records;
 mod reduce;
@@ -19,6 +21,7 @@ mod requests;
 mod serve;
 pub mod server;
 mod socket;
+mod stage_limit;
 pub mod state;
 pub mod store;
 #[cfg(test)]

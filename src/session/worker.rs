@@ -168,9 +168,17 @@ impl Worker {
         self.tracker.scan(&*access)
     }
 
+    fn scan_closely(&mut self) -> Scanned {
+        let Some(access) = self.access.clone() else {
+            return Ok(Vec::new());
+        };
+        self.tracker.scan_closely(&*access)
+    }
+
     fn work(&mut self, job: Job) -> JobDone {
         match job {
-            Job::Scan(then) => JobDone::Scanned(self.scan(), then),
+            Job::Scan(Then::Rest) => JobDone::Scanned(self.scan(), Then::Rest),
+            Job::Scan(then) => JobDone::Scanned(self.scan_closely(), then),
             Job::Revert(paths, reply_to) => self.revert(paths, reply_to),
             Job::Commit {
                 changes,

@@ -168,8 +168,25 @@ impl Session {
         let mut err = io::stderr().lock();
         match self.state.exit {
             Some(ExitStatus::Lost) | None => return Err(lost(&self.state)),
+            Some(ExitStatus::FilesLost) => {
+                let said = "error: the file server has ended, and the command with it";
+                writeln!(err, "{said}").ok();
+                writeln!(
+                    err,
+                    "hint: what was staged is kept: `pvisor-tui review {session}`"
+                )
+                .ok();
+            }
             Some(ExitStatus::TimedOut) => {
                 writeln!(err, "error: the time limit has ended the command").ok();
+            }
+            Some(ExitStatus::StageFull) => {
+                writeln!(
+                    err,
+                    "error: the command has staged more than it may and was stopped; what is staged \
+                     can be reviewed"
+                )
+                .ok();
             }
             // What could not be executed has said so itself, as a shell would.
             Some(_) => {}

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use pvisor::policy::{Origin, access_word};
 use pvisor::protocol::Role;
+use pvisor::sandbox::boundary::LimitBoundary;
 use pvisor::session::client::Client;
 use pvisor::session::state::{RunState, SessionState};
 use pvisor::session::store::SessionRecord;
@@ -123,6 +124,32 @@ fn guard_text(state: &SessionState, session: &str) -> String {
     table::aligned(&rows)
 }
 
+/// A bound as a person writes it, and what holds it.
+pub fn limited(limit: &LimitBoundary) -> String {
+    let value = match limit.name.as_str() {
+        "cpus" => format!("{}", limit.value as f64 / 1000.0),
+        "processes" | "open files" => limit.value.to_string(),
+        _ => bytes(limit.value),
+    };
+    match (&limit.by, &limit.reason) {
+        (Some(by), _) => format!("{value} (by {by})"),
+        (None, Some(reason)) => format!("{value}, NOT enforced: {reason}"),
+        (None, None) => format!("{value}, NOT enforced"),
+    }
+}
+
+/// In the largest unit that tells it exactly.
+fn bytes(count: u64) -> String {
+    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    let exact = units
+        .into_iter()
+        .find(|(shift, _)| count > 0 && count % (1 << shift) == 0);
+    exact.map_or_else(
+        || count.to_string(),
+        |(shift, unit)| format!("{}{unit}", count >> shift),
+    )
+}
+
 fn text(record: &SessionRecord) -> String {
     let (info, boundary) = (&record.info, &record.boundary);
     let mut rows: Vec<Vec<String>> = Vec::new();
@@ -169,10 +196,15 @@ fn text(record: &SessionRecord) -> String {
         let abi = boundary.landlock.map(|abi| format!("ABI {abi}"));
         row("landlock", abi.unwrap_or_else(|| "no".into()));
     }
+    for limit in &boundary.limits {
+        let name = format!("limit {}", safe(&limit.name));
+        row(&name, safe(&limited(limit)));
+    }
     row("proc", safe(&boundary.proc));
     row("network", safe(&boundary.network));
     row("hidden", list(&boundary.hidden));
     row("written directly", list(&boundary.writable));
+    row("kept", list(&boundary.kept));
     for note in &boundary.notes {
         row("note", safe(note));
     }
