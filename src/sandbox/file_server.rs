@@ -4,7 +4,6 @@
 //! It has a mount namespace of its own, in which its mounts do not exist: it can never wait for
 //! itself. It outlives neither the helper nor, with requests open, the command.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -15,17 +14,19 @@ use nix::mount::MsFlags;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::stat::{Mode, SFlag, fstat, umask};
+use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::{ForkResult, Pid, fork, getpid};
 
-use super::failure::{Doing, Failure, shown};
+use super::failure::{Doing, Failure};
 use super::fence::Fence;
 use super::rights::{Right, keep_only};
 use super::spec::CacheMode;
 use super::{SandboxSpec, namespace, overlay};
 use crate::RelPath;
+use crate::fuse;
 use crate::layer::Layer;
-use crate::overlay::Guard;
+use crate::overlay::{Guard, Options, Overlay, Sources, Unguarded};
+use crate::policy::Gate;
 use crate::protocol::codec;
 
 /// One layer it serves.
@@ -189,22 +190,21 @@ fn prepare(
         None::<&str>,
     )
     .doing("making mounts private")?;
-    umask(Mode::empty());
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // What it has is enough for a start.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
-    let guard = guard(spec, &served, lines.gate, helper)?;
-    let servers = served
-        .into_iter()
-        .map(|served| LayerServer::open(spec, served, Arc::clone(&guard)))
-        .collect::<Result<Vec<_>, _>>()?;
     keep_only(&RIGHTS)?;
     prctl::set_no_new_privs().doing("setting no_new_privs")?;
     prctl::set_dumpable(false).doing("closing the file server to others")?;
     // A change of credentials loosens the tie.
     namespace::die_with_parent()?;
     namespace::check_parent(helper);
+    let rules = rules(spec, lines.gate)?;
+    let servers = served
+        .into_iter()
+        .map(|served| LayerServer::open(spec, served, Arc::clone(&rules), helper))
+        .collect::<Result<Vec<_>, _>>()?;
     Ok(servers)
 }
 
@@ -229,45 +229,68 @@ fn close_the_rest(served: &[Served], lines: &Lines, line: &UnixStream) {
     namespace::close_all_but(&kept);
 }
 
-/// Who is asked before something happens in a layer.
-fn guard(
-    _spec: &SandboxSpec,
-    served: &[Served],
-    _gate: Option<UnixStream>,
-    helper: Pid,
-) -> Result<Arc<dyn Guard>, Failure> {
-    let fences: BTreeMap<String, Vec<RelPath>> = served
-        .iter()
-        .map(|served| (served.layer.name.clone(), served.fences.clone()))
-        .collect();
-    let helper = helper.as_raw().unsigned_abs();
-    Ok(Arc::new(Fence::new(
-        crate::overlay::Unguarded,
-        fences,
-        helper,
-    )))
+/// The rules of the session, as far as there are any. Starts threads where there are: what belongs to
+/// a thread must be settled before.
+fn rules(spec: &SandboxSpec, gate: Option<UnixStream>) -> Result<Arc<dyn Guard>, Failure> {
+    Ok(match gate {
+        Some(gate) => Arc::new(
+            Gate::new(&spec.policy, &spec.layers, spec.observe, gate)
+                .map_err(|error| Failure::new("setting up the rules", error.to_string()))?,
+        ),
+        None => Arc::new(Unguarded),
+    })
 }
 
 /// One layer, ready to be served.
 struct LayerServer {
     name: String,
+    device: OwnedFd,
+    overlay: Overlay,
+    options: fuse::Options,
 }
 
 impl LayerServer {
-    fn open(_spec: &SandboxSpec, served: Served, _guard: Arc<dyn Guard>) -> Result<Self, Failure> {
-        let _ = (
-            served.device,
-            served.cache,
-            overlay::open_dir(&served.layer.root),
-            shown(&served.layer.root),
-        );
-        Err(Failure::new(
-            "starting the file server",
-            format!("it is not built in ({})", served.layer.name),
-        ))
+    /// Opens the layer's directories in this process' own mount namespace.
+    fn open(
+        spec: &SandboxSpec,
+        served: Served,
+        rules: Arc<dyn Guard>,
+        helper: Pid,
+    ) -> Result<Self, Failure> {
+        let Served {
+            layer,
+            device,
+            cache,
+            fences,
+        } = served;
+        let guard = Arc::new(Fence::new(rules, fences, helper.as_raw().unsigned_abs()));
+        let (upper, work) = (layer.upper(), layer.work());
+        let work = overlay::fresh_work(&work).doing_at("making a work directory in", &layer.dir)?;
+        let sources = Sources {
+            layer: layer.name.clone(),
+            lower: overlay::open_dir(&layer.root).doing_at("opening", &layer.root)?,
+            upper: overlay::open_dir(&upper).doing_at("opening", &upper)?,
+            work: overlay::open_dir(&work).doing_at("opening", &work)?,
+        };
+        let options = Options {
+            budget: spec.limits.stage,
+            immutable_lower: cache != CacheMode::Default,
+        };
+        let overlay = Overlay::new(sources, options, guard)
+            .doing_at("looking at the layer of", &layer.root)?;
+        Ok(Self {
+            name: layer.name,
+            device,
+            overlay,
+            options: fuse::Options {
+                cache,
+                ..fuse::Options::default()
+            },
+        })
     }
 
+    /// Answers until the mount is gone.
     fn run(self) -> std::io::Result<()> {
-        Ok(())
+        fuse::serve(self.device, self.overlay, self.options)
     }
 }

@@ -207,7 +207,7 @@ impl Store {
         Ok(record)
     }
 
-    /// What was counted of a session's accesses, up to about two seconds ago while it runs; `None`
+    /// What was counted of a session's accesses, up to about two seconds ago while it works; `None`
     /// when nothing was to be counted.
     pub fn observations(&self, id: &str) -> Result<Option<Observations>, StoreError> {
         super::guard::load(&self.session_dir(id))

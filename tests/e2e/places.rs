@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::support::mounted::{DRIVERS, driver_of};
-use crate::support::{Call, Changes, World, binary, each_user};
+use crate::support::changes::Changes;
+use crate::support::{Call, World, binary, each_user};
 
 /// A directory of the world's user with what [`works_in`] needs.
 fn workspace_at(world: &World, path: &Path) {
@@ -44,9 +45,15 @@ fn works_in(world: &World, typed: &OsStr, real: &Path) {
         assert_eq!(fs::read(real.join("a.txt")).unwrap(), b"one\n", "{driver}");
         assert!(!real.join("new").exists(), "{driver}");
         assert_eq!(driver_of(&world.status(), "workspace"), driver);
-        world.changes().assert_plain(&["added d", "added new", "modified a.txt"]);
+        world
+            .changes()
+            .assert_plain(&["added d", "added new", "modified a.txt"]);
         world.pvisor(["commit", "--all"]).ok();
-        assert_eq!(fs::read(real.join("a.txt")).unwrap(), b"one\nmore\n", "{driver}");
+        assert_eq!(
+            fs::read(real.join("a.txt")).unwrap(),
+            b"one\nmore\n",
+            "{driver}"
+        );
         assert_eq!(fs::read(real.join("new")).unwrap(), b"x\n", "{driver}");
         fs::remove_dir(real.join("d")).unwrap();
     }
