@@ -6,6 +6,8 @@ pub mod access;
 pub(crate) mod content;
 mod copy;
 pub mod direct;
+pub mod dirt;
+pub mod near;
 pub mod node;
 pub mod read;
 pub mod remove;
@@ -16,6 +18,8 @@ pub mod walk;
 pub use access::{AccessError, StageAccess, UpperEntry};
 pub(crate) use copy::mark_opaque;
 pub use direct::DirectAccess;
+pub use dirt::Dirt;
+pub use near::NearAccess;
 pub use node::{Digest, FileType, Node, Timestamp};
 pub use tree::Tree;
 

@@ -318,6 +318,9 @@ fn answer(
     };
     Ok(match question {
         Question::Walk(layer) => Answer::Entries(walk::walk_upper(named(&layer)?.upper.as_fd())?),
+        Question::Look(layer, paths) => {
+            Answer::Entries(walk::look_upper(named(&layer)?.upper.as_fd(), &paths)?)
+        }
         Question::Open(layer, path) => {
             *opened = Some(open_regular(named(&layer)?.upper.as_fd(), &path)?);
             Answer::Opened

@@ -11,6 +11,7 @@ mod event;
 mod jobs;
 mod journal;
 mod outbox;
+mod pace;
 mod records;
 mod reduce;
 mod requests;
