@@ -360,6 +360,7 @@ impl Started {
                 cgroup: self.bounds.into_cgroup(),
                 _orders: orders,
             },
+            gate: None,
         })
     }
 }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 
 use super::agent::Agent;
+use super::asks::Asks;
 use super::event::{ClientId, Event};
+use super::guard::GuardLink;
 use super::journal::Journal;
 use super::outbox::Outbox;
 use super::pace::Pace;
@@ -44,6 +46,9 @@ pub struct Session {
     pub(super) jobs: Option<Sender<Job>>,
     pub(super) agent: Option<Agent>,
     pub(super) watch: Option<Watch>,
+    /// The way to the running command's gate, when it has one.
+    pub(super) guard: Option<GuardLink>,
+    pub(super) asks: Asks,
     /// Jobs queued or running.
     pub(super) pending: usize,
     /// Scans among them.
@@ -79,6 +84,8 @@ impl Session {
             jobs,
             agent,
             watch,
+            guard: None,
+            asks: Asks::default(),
             pending: 0,
             scanning: 0,
             pace: Pace::default(),
@@ -207,6 +214,9 @@ impl Session {
             Event::Hinted(hint) => self.hinted(hint),
             Event::Done(done) => self.done(*done),
             Event::WorkerLost => self.worker_lost(),
+            Event::Gate(said) => self.gate_said(said),
+            Event::GateGone => self.gate_gone(),
+            Event::Kept(kept) => self.kept(*kept),
             Event::Terminated => self.terminated(),
         }
         if let Err(error) = self.journal.flush() {

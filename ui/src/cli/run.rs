@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use pvisor::config::{
-    Config, EnvArg, Flag, Hangup, Places, Sources, environment, limits, load, mount, presets,
+    Config, EnvArg, Flag, Hangup, Loaded, Places, Sources, answers, environment, limits, load, mount,
+    presets,
 };
-use pvisor::policy::{Level, Origin, Policy, Rule};
+use pvisor::policy::{Origin, Policy, Rule};
 use pvisor::protocol::{Hello, PROTOCOL_VERSION, Request, Role};
 use pvisor::sandbox::spec::{CacheMode, DriverChoice, Limits, Network, TerminalSize};
 use pvisor::sandbox::{Boundary, Mode, MountAccess, MountSpec, SandboxSpec, Stdio, clash, hidden};
@@ -220,7 +221,7 @@ pub fn run(args: Args, context: &Context) -> Result<ExitCode, CliError> {
         None
     };
     let stdio = stdio(&args, context);
-    let request = request(&args, context, &loaded.config, workspace, resume, stdio)?;
+    let request = request(&args, context, &loaded, workspace, resume, stdio)?;
     let shows = !args.detach;
     let hello = Hello {
         version: PROTOCOL_VERSION,
@@ -375,11 +376,12 @@ fn stdio(args: &Args, context: &Context) -> Stdio {
 fn request(
     args: &Args,
     context: &Context,
-    config: &Config,
+    loaded: &Loaded,
     workspace: PathBuf,
     resume: Option<SessionRecord>,
     stdio: Stdio,
 ) -> Result<RunRequest, CliError> {
+    let config = &loaded.config;
     let mode = resume
         .as_ref()
         .map_or(config.mode, |record| record.info.mode);
@@ -462,6 +464,8 @@ fn request(
                 .ok_or_else(|| CliError::usage("--env takes K or K=V, and K a name"))
         })
         .collect::<Result<_, _>>()?;
+    let policy = policy(args, context, loaded, &workspace, &home)?;
+    check_rules(args, mode, &policy)?;
     let request = RunRequest {
         resume,
         name: args.name.clone(),
@@ -492,7 +496,7 @@ fn request(
                 CacheArg::Extended => CacheMode::Extended,
             },
             observe: args.observe,
-            policy: policy(args)?,
+            policy,
             limits: bounds(args, config),
             rename_shim: !args.no_rename_shim,
             nested: args.allow_nested,
@@ -544,27 +548,65 @@ fn bounds(args: &Args, config: &Config) -> Limits {
     }
 }
 
-/// The rules of the command line.
-fn policy(args: &Args) -> Result<Policy, CliError> {
-    let mut rules = Vec::new();
+/// The built-in rules, those of the settings and of the command line, and what was answered before.
+fn policy(
+    args: &Args,
+    context: &Context,
+    loaded: &Loaded,
+    workspace: &Path,
+    home: &Path,
+) -> Result<Policy, CliError> {
+    let mut rules = loaded.rules();
     for typed in &args.rule {
-        let (level, glob) = match typed.split_once(':') {
-            Some(("deny", glob)) => (Level::Deny, glob),
-            Some(("ask", glob)) => (Level::Ask, glob),
-            Some(("warn", glob)) => (Level::Warn, glob),
-            _ => {
-                let typed = visible(typed.as_bytes());
-                return Err(CliError::usage(format!("{typed} is no rule"))
-                    .hint("a rule is deny:GLOB, ask:GLOB or warn:GLOB"));
-            }
-        };
-        rules.push(Rule {
-            level,
-            glob: glob.to_owned(),
-            origin: Origin::Session,
-        });
+        rules.push(Rule::parse(typed, Origin::Session)?);
     }
-    Ok(Policy { rules })
+    let files = answers::files(&context.paths, workspace);
+    Ok(Policy {
+        rules,
+        answers: answers::load(&files)?,
+        home: home.to_owned(),
+        ask_timeout: Duration::from_secs(loaded.config.ask_timeout.into()),
+        files,
+    })
+}
+
+/// Rules and counts need our own file server: what excludes it is refused, never passed over.
+fn check_rules(args: &Args, mode: Mode, policy: &Policy) -> Result<(), CliError> {
+    let rule = policy.needs_file_server();
+    let named = rule.map(|rule| {
+        let glob = visible(rule.glob.as_bytes());
+        match rule.origin {
+            Origin::Session => format!("--rule {}:{glob}", rule.level.name()),
+            origin => format!(
+                "the rule {}:{glob} of the {}'s settings",
+                rule.level.name(),
+                origin.name()
+            ),
+        }
+    });
+    let Some(needs) = named.or_else(|| args.observe.then(|| "--observe".to_owned())) else {
+        return Ok(());
+    };
+    if mode == Mode::Host {
+        return Err(CliError::usage(format!(
+            "mode host contains nothing, so {needs} cannot hold there"
+        ))
+        .hint("`--mode staged` holds it"));
+    }
+    if args.driver == DriverArg::Overlayfs {
+        return Err(CliError::usage(format!(
+            "--driver overlayfs and {needs} exclude each other: the kernel's overlay asks nobody"
+        ))
+        .hint("leave --driver out, or mask a path on every driver with --mount PATH:hide"));
+    }
+    if args.cache == CacheArg::Extended {
+        return Err(CliError::usage(format!(
+            "--cache extended and {needs} exclude each other: what the kernel keeps is not asked \
+             about again"
+        ))
+        .hint("leave --cache out"));
+    }
+    Ok(())
 }
 
 /// Mode `host` contains nothing, so the command sees the caller's environment as it is.
