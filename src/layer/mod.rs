@@ -6,7 +6,9 @@ pub mod access;
 pub(crate) mod content;
 mod copy;
 pub mod direct;
+pub mod dirt;
 pub(crate) mod hasher;
+pub mod near;
 pub mod node;
 pub(crate) mod origin;
 pub mod points;
@@ -21,6 +23,8 @@ pub mod walk;
 pub use access::{AccessError, StageAccess, UpperEntry};
 pub(crate) use copy::{carry_merged, mark_opaque};
 pub use direct::DirectAccess;
+pub use dirt::Dirt;
+pub use near::NearAccess;
 pub use node::{Digest, FileType, Node, Timestamp};
 pub use tree::Tree;
 

@@ -379,6 +379,9 @@ fn answer(
                 .map_err(|e| AccessError::io("waiting for", &RelPath::root(), &e))?;
             Answer::Entries(walk::walk_upper(layer.upper.as_fd())?)
         }
+        Question::Look(layer, paths) => {
+            Answer::Entries(walk::look_upper(named(&layer)?.upper.as_fd(), &paths)?)
+        }
         Question::Open(layer, path) => {
             *opened = Some(open_regular(named(&layer)?.upper.as_fd(), &path)?);
             Answer::Opened

@@ -14,6 +14,7 @@ use super::event::{ClientId, Event};
 use super::guard::GuardLink;
 use super::journal::Journal;
 use super::outbox::Outbox;
+use super::pace::Pace;
 use super::state::{RunState, SessionState, Update};
 use super::store::{SessionRecord, Store};
 use super::worker::{Job, ReplyTo};
@@ -50,9 +51,9 @@ pub struct Session {
     pub(super) asks: Asks,
     /// Jobs queued or running.
     pub(super) pending: usize,
-    /// Scans among them; another hint only marks them stale.
+    /// Scans among them.
     pub(super) scanning: usize,
-    pub(super) stale: bool,
+    pub(super) pace: Pace,
     /// The host is being written: what would write it too, or take from under it, waits in
     /// `deferred`.
     pub(super) writing: bool,
@@ -87,7 +88,7 @@ impl Session {
             asks: Asks::default(),
             pending: 0,
             scanning: 0,
-            stale: false,
+            pace: Pace::default(),
             writing: false,
             deferred: VecDeque::new(),
             awaits_owner: false,

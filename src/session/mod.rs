@@ -15,6 +15,7 @@ mod journal;
 pub mod keep;
 mod layers;
 mod outbox;
+mod pace;
 mod records;
 mod reduce;
 mod requests;

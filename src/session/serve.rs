@@ -98,8 +98,8 @@ impl Server {
         let watch = if is_staged {
             let hints = events.clone();
             Some(Watch::start(&info.layers, move |hint| {
-                // A full mailbox already holds a hint's consequence: events are hints only.
-                let _ = hints.try_send(Event::Hinted(hint));
+                // Never waits for a full mailbox: the session may be waiting for the watch.
+                hints.try_send(Event::Hinted(hint)).is_ok()
             })?)
         } else {
             None
@@ -155,7 +155,8 @@ impl Server {
         let jobs = match (access, tracker) {
             (Some(access), Some(tracker)) => {
                 let (layers, commits) = (info.layers.clone(), info.dir.join("commits"));
-                let worker = Worker::new(layers, tracker, access, commits, events.clone());
+                let moved = watch.as_ref().map(Watch::moved).unwrap_or_default();
+                let worker = Worker::new(layers, tracker, access, moved, commits, events.clone());
                 let (jobs, queue) = unbounded::<Job>();
                 thread::Builder::new()
                     .name("worker".into())
@@ -240,11 +241,13 @@ fn run(session: &mut Session, mailbox: &Receiver<Event>) {
     // Hints are nobody's need: where a directory cannot be watched they come for ever.
     let mut needed = begun;
     loop {
-        match mailbox.recv_timeout(LINGER) {
+        let patience = session.tends_in().map_or(LINGER, |due| due.min(LINGER));
+        match mailbox.recv_timeout(patience) {
             Ok(event) => session.handle(event),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
+        session.tend();
         if session.is_needed() {
             needed = Instant::now();
         } else if needed.elapsed() >= LINGER && session.is_idle() {
