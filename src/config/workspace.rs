@@ -91,6 +91,11 @@ impl WorkspaceFile {
                         return Err(loosens(&format!("env.{key}")));
                     }
                 }
+                ("rules", Value::Table(rules)) => {
+                    if rules.contains_key("lift") {
+                        return Err(loosens("rules.lift"));
+                    }
+                }
                 _ => return Err(loosens(key)),
             }
         }
@@ -142,6 +147,7 @@ mod tests {
             "submounts = 'read'",
             "mounts = ['build:private', 'keys:hide']",
             "[env]\ndrop = ['OPENAI_*']",
+            "[rules]\ndeny = ['*.pem']\nask = ['deploy/**']\nwarn = ['.env']",
         ] {
             assert!(file(fine).table().is_ok(), "{fine}");
         }
@@ -154,6 +160,8 @@ mod tests {
             "[env]\npass = ['AWS_*']",
             "[env.presets]\nbase = ['*']",
             "[env.set]\nLD_PRELOAD = '/w/x.so'",
+            "[rules]\nlift = ['*.pem']",
+            "ask_timeout = 3600",
             "mounts = ['data:keep']",
             "submounts = 'stage'",
             "preset = 'none'",

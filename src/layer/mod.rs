@@ -6,18 +6,25 @@ pub mod access;
 pub(crate) mod content;
 mod copy;
 pub mod direct;
+pub mod dirt;
+pub(crate) mod hasher;
+pub mod near;
 pub mod node;
+pub(crate) mod origin;
 pub mod points;
 pub mod read;
 pub mod remove;
 pub mod restore;
 pub mod root;
 pub mod tree;
+pub mod usage;
 pub mod walk;
 
 pub use access::{AccessError, StageAccess, UpperEntry};
-pub(crate) use copy::mark_opaque;
+pub(crate) use copy::{carry_merged, mark_opaque};
 pub use direct::DirectAccess;
+pub use dirt::Dirt;
+pub use near::NearAccess;
 pub use node::{Digest, FileType, Node, Timestamp};
 pub use tree::Tree;
 

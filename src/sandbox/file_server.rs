@@ -26,7 +26,7 @@ use crate::RelPath;
 use crate::fuse;
 use crate::layer::Layer;
 use crate::overlay::{Guard, Options, Overlay, Sources, Unguarded};
-use crate::policy::Policy;
+use crate::policy::{Gate, Policy};
 use crate::protocol::codec;
 
 /// One layer it serves.
@@ -220,7 +220,7 @@ fn prepare(
     namespace::die_with_parent()?;
     namespace::check_parent(helper);
     let budget = rules.budget;
-    let guard = guard(rules, lines.gate)?;
+    let guard = guard(rules, &served, lines.gate)?;
     let servers = served
         .into_iter()
         .map(|served| LayerServer::open(budget, served, Arc::clone(&guard), helper))
@@ -251,8 +251,22 @@ fn close_the_rest(served: &[Served], lines: &Lines, line: &UnixStream) {
 
 /// The rules of the session, as far as there are any. Starts threads where there are: what belongs to
 /// a thread must be settled before.
-fn guard(_rules: &Rules<'_>, _gate: Option<UnixStream>) -> Result<Arc<dyn Guard>, Failure> {
-    Ok(Arc::new(Unguarded))
+fn guard(
+    rules: &Rules<'_>,
+    served: &[Served],
+    gate: Option<UnixStream>,
+) -> Result<Arc<dyn Guard>, Failure> {
+    let (Some(policy), Some(gate)) = (rules.policy, gate) else {
+        return Ok(Arc::new(Unguarded));
+    };
+    let layers: Vec<Layer> = served.iter().map(|served| served.layer.clone()).collect();
+    match Gate::new(policy, &layers, rules.observe, gate) {
+        Ok(gate) => Ok(Arc::new(gate)),
+        Err(error) => Err(Failure::new(
+            "putting the rules in force",
+            error.to_string(),
+        )),
+    }
 }
 
 /// One layer, ready to be served.

@@ -3,6 +3,7 @@
 
 mod agent;
 pub mod boundary;
+pub(crate) mod cgroup;
 pub mod choice;
 pub mod detach;
 mod devices;
@@ -14,6 +15,9 @@ mod helper;
 pub mod hidden;
 mod host;
 mod init;
+mod landlock;
+mod limits;
+mod listening;
 mod mount_api;
 mod namespace;
 mod network;
@@ -22,6 +26,8 @@ mod ownership;
 mod place;
 mod probe;
 mod rights;
+pub mod seccomp;
+mod shim;
 pub mod spec;
 mod stage;
 mod staging;
@@ -72,6 +78,8 @@ pub enum ExitStatus {
     Signal(i32),
     /// The time limit ended it.
     TimedOut,
+    /// The session ended it: it had staged more than it may.
+    StageFull,
     /// It could not be executed: found but not executable (126), or not found (127).
     NotExecuted(u8),
     /// The sandbox or the server was lost while it ran.
@@ -87,12 +95,13 @@ impl ExitStatus {
         known.then(|| self.code())
     }
 
-    /// The status as a shell would report it (128 plus the number for a signal, 124 for a time-out).
+    /// The status as a shell would report it (128 plus the number for a signal, 124 when a
+    /// limit of time or of the stage ended it).
     pub fn code(self) -> u8 {
         match self {
             ExitStatus::Code(code) | ExitStatus::NotExecuted(code) => code,
             ExitStatus::Signal(signal) => 128u8.wrapping_add(signal as u8),
-            ExitStatus::TimedOut => 124,
+            ExitStatus::TimedOut | ExitStatus::StageFull => 124,
             ExitStatus::Lost | ExitStatus::FilesLost => 125,
         }
     }

@@ -22,6 +22,7 @@ use super::state::SessionInfo;
 use super::store::{SessionRecord, Store, StoreError};
 use crate::change::Tracker;
 use crate::layer::{StageAccess, Timestamp};
+use crate::policy::Origin;
 use crate::protocol::{Hello, Request, Role, Welcome};
 use crate::sandbox::detach::detach;
 use crate::sandbox::spec::MountSpec;
@@ -307,8 +308,13 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Ma
                 .iter()
                 .map(|w| w.to_string_lossy().into_owned())
                 .collect();
+            let mut spec = spec;
+            // What a person said earlier in this session holds for its next command too.
+            let said = records.state.answers.iter();
+            let said = said.filter(|answer| answer.origin == Origin::Session);
+            spec.policy.answers.extend(said.cloned());
             let sandbox = sandbox::begin(&spec).map_err(&no_sandbox)?;
-            starting = Some((sandbox, words, spec.stdio));
+            starting = Some((sandbox, words, spec.stdio, spec.policy));
         }
         None if is_staged => {
             access = Some(sandbox::open_unmounted(&info.layers).map_err(&no_sandbox)?);
@@ -320,9 +326,9 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Ma
         .inspect_err(|_| drop(fs::remove_file(&socket)))
         .map_err(|e| failed("opening the session in", &dir, &e))?;
     let command = match starting {
-        Some((sandbox, words, stdio)) => {
+        Some((sandbox, words, stdio, policy)) => {
             let running = sandbox.running().map_err(&no_sandbox)?;
-            Some((running, words, stdio))
+            Some((running, words, stdio, policy))
         }
         None => None,
     };
