@@ -21,12 +21,12 @@ use super::failure::{Doing, Failure};
 use super::fence::Fence;
 use super::rights::{Right, keep_only};
 use super::spec::CacheMode;
-use super::{SandboxSpec, namespace, overlay};
+use super::{fuse_mount, namespace, overlay};
 use crate::RelPath;
 use crate::fuse;
 use crate::layer::Layer;
 use crate::overlay::{Guard, Options, Overlay, Sources, Unguarded};
-use crate::policy::Gate;
+use crate::policy::{Gate, Policy};
 use crate::protocol::codec;
 
 /// One layer it serves.
@@ -39,6 +39,17 @@ pub(super) struct Served {
     pub cache: CacheMode,
     /// Places in it that are not the layer's.
     pub fences: Vec<RelPath>,
+}
+
+/// What of a specification it acts on.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Rules<'a> {
+    /// Rules on paths.
+    pub policy: Option<&'a Policy>,
+    /// Whether every access is counted.
+    pub observe: bool,
+    /// The most that each upper may hold, in bytes.
+    pub budget: Option<u64>,
 }
 
 /// What it is given of the session's.
@@ -59,7 +70,7 @@ pub(super) struct FileServer {
 impl FileServer {
     /// Forks it and waits until it can answer. The caller has one thread, in the session's user and
     /// mount namespace, and has put none of the mounts in place yet.
-    pub fn start(spec: &SandboxSpec, served: Vec<Served>, lines: Lines) -> Result<Self, Failure> {
+    pub fn start(rules: &Rules<'_>, served: Vec<Served>, lines: Lines) -> Result<Self, Failure> {
         let (ours, theirs) = UnixStream::pair().doing("making a socket pair")?;
         let helper = getpid();
         // SAFETY: this process has one thread, so the child may do anything.
@@ -68,7 +79,7 @@ impl FileServer {
                 drop(ours);
                 // Unwinding into the helper's frames would run the helper's destructors.
                 let life =
-                    std::panic::AssertUnwindSafe(|| live(spec, served, lines, &theirs, helper));
+                    std::panic::AssertUnwindSafe(|| live(rules, served, lines, &theirs, helper));
                 let _ = std::panic::catch_unwind(life);
                 namespace::leave(1)
             }
@@ -84,6 +95,20 @@ impl FileServer {
             )
             .hint("the session's server.log may say more")),
         }
+    }
+
+    /// A file server of one layer that is mounted nowhere, and the root of what it serves.
+    pub fn for_trial(layer: Layer) -> Result<(Self, OwnedFd), Failure> {
+        let mount = fuse_mount::new()?;
+        let served = Served {
+            layer,
+            device: mount.device,
+            cache: CacheMode::Default,
+            fences: Vec::new(),
+        };
+        let server = Self::start(&Rules::default(), vec![served], Lines::default())?;
+        let merged = overlay::merged(&mount.mount).doing("opening what a file server serves")?;
+        Ok((server, merged))
     }
 
     /// A second hold on it, for PID 1: it ends the command when the file server has ended, and the
@@ -121,14 +146,8 @@ const RIGHTS: [Right; 7] = [
 ];
 
 /// The file server's life.
-fn live(
-    spec: &SandboxSpec,
-    served: Vec<Served>,
-    lines: Lines,
-    line: &UnixStream,
-    helper: Pid,
-) -> ! {
-    let prepared = prepare(spec, served, lines, line, helper);
+fn live(rules: &Rules<'_>, served: Vec<Served>, lines: Lines, line: &UnixStream, helper: Pid) -> ! {
+    let prepared = prepare(rules, served, lines, line, helper);
     let (ready, answer) = match prepared {
         Ok(servers) => (Some(servers), Ok(())),
         Err(failure) => (None, Err(failure)),
@@ -168,7 +187,7 @@ fn live(
 
 /// Everything that can fail, before anybody depends on it.
 fn prepare(
-    spec: &SandboxSpec,
+    rules: &Rules<'_>,
     served: Vec<Served>,
     lines: Lines,
     line: &UnixStream,
@@ -200,10 +219,11 @@ fn prepare(
     // A change of credentials loosens the tie.
     namespace::die_with_parent()?;
     namespace::check_parent(helper);
-    let rules = rules(spec, lines.gate)?;
+    let budget = rules.budget;
+    let guard = guard(rules, &served, lines.gate)?;
     let servers = served
         .into_iter()
-        .map(|served| LayerServer::open(spec, served, Arc::clone(&rules), helper))
+        .map(|served| LayerServer::open(budget, served, Arc::clone(&guard), helper))
         .collect::<Result<Vec<_>, _>>()?;
     Ok(servers)
 }
@@ -231,14 +251,22 @@ fn close_the_rest(served: &[Served], lines: &Lines, line: &UnixStream) {
 
 /// The rules of the session, as far as there are any. Starts threads where there are: what belongs to
 /// a thread must be settled before.
-fn rules(spec: &SandboxSpec, gate: Option<UnixStream>) -> Result<Arc<dyn Guard>, Failure> {
-    Ok(match gate {
-        Some(gate) => Arc::new(
-            Gate::new(&spec.policy, &spec.layers, spec.observe, gate)
-                .map_err(|error| Failure::new("setting up the rules", error.to_string()))?,
-        ),
-        None => Arc::new(Unguarded),
-    })
+fn guard(
+    rules: &Rules<'_>,
+    served: &[Served],
+    gate: Option<UnixStream>,
+) -> Result<Arc<dyn Guard>, Failure> {
+    let (Some(policy), Some(gate)) = (rules.policy, gate) else {
+        return Ok(Arc::new(Unguarded));
+    };
+    let layers: Vec<Layer> = served.iter().map(|served| served.layer.clone()).collect();
+    match Gate::new(policy, &layers, rules.observe, gate) {
+        Ok(gate) => Ok(Arc::new(gate)),
+        Err(error) => Err(Failure::new(
+            "putting the rules in force",
+            error.to_string(),
+        )),
+    }
 }
 
 /// One layer, ready to be served.
@@ -252,9 +280,9 @@ struct LayerServer {
 impl LayerServer {
     /// Opens the layer's directories in this process' own mount namespace.
     fn open(
-        spec: &SandboxSpec,
+        budget: Option<u64>,
         served: Served,
-        rules: Arc<dyn Guard>,
+        guard: Arc<dyn Guard>,
         helper: Pid,
     ) -> Result<Self, Failure> {
         let Served {
@@ -263,7 +291,7 @@ impl LayerServer {
             cache,
             fences,
         } = served;
-        let guard = Arc::new(Fence::new(rules, fences, helper.as_raw().unsigned_abs()));
+        let guard = Arc::new(Fence::new(guard, fences, helper.as_raw().unsigned_abs()));
         let (upper, work) = (layer.upper(), layer.work());
         let work = overlay::fresh_work(&work).doing_at("making a work directory in", &layer.dir)?;
         let sources = Sources {
@@ -273,7 +301,7 @@ impl LayerServer {
             work: overlay::open_dir(&work).doing_at("opening", &work)?,
         };
         let options = Options {
-            budget: spec.limits.stage,
+            budget,
             immutable_lower: cache != CacheMode::Default,
         };
         let overlay = Overlay::new(sources, options, guard)

@@ -93,12 +93,12 @@ pub(super) fn build(spec: &SandboxSpec, lines: file_server::Lines) -> Result<Vie
         let place = &rest[0];
         match place.put(earlier) {
             Ok(()) => {
-                if place.inside == Inside::Kept {
+                if matches!(place.inside, Inside::Kept) {
                     view.kept.push(shown(&place.target));
                 }
             }
             // The command does without what it may keep, and everybody is told.
-            Err(failure) if place.inside == Inside::Kept => view.notes.push(format!(
+            Err(failure) if matches!(place.inside, Inside::Kept) => view.notes.push(format!(
                 "{} is not kept across sessions: {}: {}",
                 shown(&place.target),
                 failure.doing,

@@ -136,16 +136,14 @@ each_user! {
 each_user! {
     /// `/dev/fuse` is not there: said when it is needed, not missed when it is not.
     fn without_the_device(world) {
-        if !world.user.is_root() {
-            return;
-        }
-        let script = "mount -t tmpfs none /dev && for n in null zero full random urandom tty; do \
-                        mknod -m 666 /dev/$n c 1 3 2>/dev/null; done; \
+        let script = "mkdir ../dev && mount -t tmpfs none ../dev && \
+                      for n in null zero full random urandom tty; do \
+                        touch ../dev/$n && mount --bind /dev/$n ../dev/$n; done; mount --rbind ../dev /dev; \
                       $PV run --headless -- echo ran; echo rc=$?; \
                       $PV run --headless --driver fuse -- echo ran; echo rc=$?; $PV doctor";
         let Some(done) = world.in_mounts(script) else { return };
         assert!(done.out().starts_with("ran\nrc=0\nrc=125\n"), "{done}");
-        assert!(done.err().contains("/dev/fuse") && done.err().contains("modprobe fuse"), "{done}");
+        assert!(done.err().contains("opening /dev/fuse") && done.err().contains("modprobe fuse"), "{done}");
         assert!(done.out().contains("FUSE file system"), "{done}");
     }
 }
