@@ -151,7 +151,11 @@ impl LayerTracker {
         found.extend(self.root_change(&entries)?);
         found.sort_by(|a, b| a.0.key.cmp(&b.0.key));
         spread_inside(&mut found);
-        let mut changes = self.pair_renames(found, access);
+        let origins: Vec<_> = entries
+            .into_iter()
+            .filter_map(|entry| Some((entry.path, entry.origin?)))
+            .collect();
+        let mut changes = self.pair_renames(found, &origins, access);
         for (change, looks) in &mut changes {
             change.risks = risk::risks(
                 &change.key.path,
