@@ -27,7 +27,8 @@ pub(super) fn pairs(changes: &[Change], origins: &[(RelPath, RelPath)]) -> Vec<(
         .iter()
         .map(|(new, old)| (new, old))
         .filter(|(new, old)| {
-            added.get(new).is_some_and(|i| is_dir(*i)) && deleted.get(old).is_some_and(|i| is_dir(*i))
+            added.get(new).is_some_and(|i| is_dir(*i))
+                && deleted.get(old).is_some_and(|i| is_dir(*i))
         })
         .collect();
     // What lies deepest first: a directory that was moved on its own takes what is in it before the
@@ -176,9 +177,8 @@ mod tests {
 
     #[test]
     fn only_what_is_the_same_came_along() {
-        let renamed = |from: &str, to: &str, text| {
-            change(ChangeKind::Renamed { from: rel(from) }, to, text)
-        };
+        let renamed =
+            |from: &str, to: &str, text| change(ChangeKind::Renamed { from: rel(from) }, to, text);
         let mut edited = renamed("a/e", "b/e", Some("1"));
         edited.after = Some(node(Some("2")));
         let set: BTreeMap<_, _> = [

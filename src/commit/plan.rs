@@ -187,9 +187,8 @@ impl Planner<'_> {
             }
         }
         let change = self.batch.changes.get(dir);
-        let is_new = |kind: &ChangeKind| {
-            matches!(kind, ChangeKind::Added | ChangeKind::Renamed { .. })
-        };
+        let is_new =
+            |kind: &ChangeKind| matches!(kind, ChangeKind::Added | ChangeKind::Renamed { .. });
         let Some(change) = change.filter(|c| is_new(&c.kind)) else {
             self.refuse(key, format!("its directory {dir} is no longer on the host"));
             return Parent::Refused;

@@ -25,9 +25,5 @@ pub fn mark(dir: BorrowedFd<'_>, from: &RelPath) -> io::Result<()> {
     if from.as_bytes().len() > LONGEST {
         return Ok(());
     }
-    set_xattr(
-        dir,
-        &[b"user.overlay.", MARK].concat(),
-        from.as_bytes(),
-    )
+    set_xattr(dir, &[b"user.overlay.", MARK].concat(), from.as_bytes())
 }

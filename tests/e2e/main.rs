@@ -16,4 +16,5 @@ mod keys;
 mod live;
 mod readme;
 mod real_work;
+mod renames;
 mod staged_run;

@@ -25,11 +25,8 @@ const NOTE: &str = "renaming";
 
 /// Writes the note: `temporary` lies in the directory that holds `path`.
 pub fn note(layer_dir: BorrowedFd<'_>, path: &RelPath, temporary: &[u8]) -> io::Result<()> {
-    let flags = OFlag::O_WRONLY
-        | OFlag::O_CREAT
-        | OFlag::O_TRUNC
-        | OFlag::O_NOFOLLOW
-        | OFlag::O_CLOEXEC;
+    let flags =
+        OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let fd = openat(layer_dir, NOTE, flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
     // In one piece: a torn note would name nothing.
     let text = [path.as_bytes(), b"\0", temporary].concat();

@@ -34,8 +34,8 @@ use nix::unistd::{ForkResult, fork, getpid};
 use super::failure::{Doing, Failure};
 use super::view::MountedLayer;
 use super::{SandboxSpec, namespace};
-use crate::layer::read::Side;
 use crate::layer::Driver;
+use crate::layer::read::Side;
 use staged::Staged;
 
 pub(super) use filter::install;
@@ -111,6 +111,7 @@ pub(super) fn still(layer: &MountedLayer) -> std::io::Result<Still> {
         Some(merged) => (merged, Side::Plain),
         None => (&layer.upper, Side::Upper),
     };
-    mend::mend(dir.as_fd(), root.as_fd(), side)?;
+    // What cannot be put right is still seen, under a temporary name, and tried again next time.
+    let _ = mend::mend(dir.as_fd(), root.as_fd(), side);
     Ok(Still(lock))
 }

@@ -43,11 +43,7 @@ pub fn rename(
 }
 
 /// As [`rename`] under one name, but what lies there already goes on under another one.
-pub fn rename_keeping(
-    old: BorrowedFd<'_>,
-    new: BorrowedFd<'_>,
-    name: &[u8],
-) -> Result<(), Errno> {
+pub fn rename_keeping(old: BorrowedFd<'_>, new: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
     loop {
         match rename(old, name, new, name, libc::RENAME_NOREPLACE) {
             Err(Errno::EEXIST) => {}

@@ -52,13 +52,16 @@ pub fn run(layers: Vec<Staged>, proc: OwnedFd, socket: &UnixStream, helper: Pid)
         namespace::leave(125);
     }
     raise_descriptors();
-    let listener = receive_fds(socket).ok().and_then(|fds| fds.into_iter().next());
+    let listener = receive_fds(socket)
+        .ok()
+        .and_then(|fds| fds.into_iter().next());
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let root = nix::fcntl::open("/", flags, Mode::empty());
     // Without a listener the command was never started.
     let (Some(listener), Ok(root)) = (listener, root) else {
         namespace::leave(0);
     };
+    notify::hurry(listener.as_fd());
     let server = Arc::new(Server {
         layers,
         proc,

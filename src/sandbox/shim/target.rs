@@ -50,7 +50,7 @@ pub struct Rename {
 impl Rename {
     /// Reads the registers.
     pub fn of(call: &Call) -> Option<Self> {
-        let [a, b, c, d, e, _] = call.arguments;
+        let [first, second, third, fourth, fifth, _] = call.arguments;
         let name = |dir: u64, address| Name {
             dir: dir as i32,
             address,
@@ -59,19 +59,19 @@ impl Rename {
         if i64::from(call.number) == libc::SYS_rename {
             let here = AT_FDCWD.as_raw_fd() as u64;
             return Some(Self {
-                old: name(here, a),
-                new: name(here, b),
+                old: name(here, first),
+                new: name(here, second),
                 flags: 0,
             });
         }
         let flags = match libc::c_long::from(call.number) {
             libc::SYS_renameat => 0,
-            libc::SYS_renameat2 => e as u32,
+            libc::SYS_renameat2 => fifth as u32,
             _ => return None,
         };
         Some(Self {
-            old: name(a, b),
-            new: name(c, d),
+            old: name(first, second),
+            new: name(third, fourth),
             flags,
         })
     }
@@ -98,8 +98,9 @@ pub fn read_path(thread: u32, address: u64) -> Option<Vec<u8>> {
         };
         // SAFETY: the local buffer is ours and as long as told; the remote address is not touched
         // by this process.
-        let read =
-            unsafe { libc::process_vm_readv(thread as i32, &raw const local, 1, &raw const remote, 1, 0) };
+        let read = unsafe {
+            libc::process_vm_readv(thread as i32, &raw const local, 1, &raw const remote, 1, 0)
+        };
         let read = usize::try_from(read).ok().filter(|n| *n > 0)?;
         path.truncate(start + read);
         if let Some(end) = path[start..].iter().position(|b| *b == 0) {
@@ -117,7 +118,11 @@ pub fn is_directory(outlook: &Outlook, thread: u32, name: Name, path: &[u8]) -> 
         _ => base(thread, name),
     };
     let through = [from.as_bytes(), b"/", path].concat();
-    match fstatat(&outlook.proc, through.as_slice(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+    match fstatat(
+        &outlook.proc,
+        through.as_slice(),
+        AtFlags::AT_SYMLINK_NOFOLLOW,
+    ) {
         Ok(stat) => {
             let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
             Some(kind == SFlag::S_IFDIR)
@@ -238,11 +243,7 @@ fn enter(root: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Where a directory lies in a layer; `None` where it is reached in a way that does not tell.
-fn place_of(
-    outlook: &Outlook,
-    layer: &Staged,
-    dir: BorrowedFd<'_>,
-) -> io::Result<Option<RelPath>> {
+fn place_of(outlook: &Outlook, layer: &Staged, dir: BorrowedFd<'_>) -> io::Result<Option<RelPath>> {
     let link = CString::new(format!("self/fd/{}", dir.as_raw_fd()))?;
     let path = match readlinkat(&outlook.proc, link.as_c_str()) {
         Ok(path) => path,

@@ -260,6 +260,13 @@ fn flags(args: &Args) -> Vec<Flag> {
             value: network.into(),
         });
     }
+    if args.no_rename_shim {
+        flags.push(Flag {
+            flag: "--no-rename-shim",
+            key: "rename_shim",
+            value: false.into(),
+        });
+    }
     flags
 }
 
@@ -438,7 +445,7 @@ fn request(
                 stage: args.stage_max,
                 ..Limits::default()
             },
-            rename_shim: !args.no_rename_shim,
+            rename_shim: config.rename_shim,
             nested: args.allow_nested,
         },
         mounts,

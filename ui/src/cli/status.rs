@@ -79,6 +79,14 @@ fn text(record: &SessionRecord) -> String {
         let abi = boundary.landlock.map(|abi| format!("ABI {abi}"));
         row("landlock", abi.unwrap_or_else(|| "no".into()));
     }
+    if !boundary.mode.is_empty() && boundary.mode != "host" {
+        let renames = if boundary.rename_shim {
+            "as in a plain directory"
+        } else {
+            "refused for the host's (EXDEV)"
+        };
+        row("directory renames", renames.into());
+    }
     row("proc", safe(&boundary.proc));
     row("network", safe(&boundary.network));
     row("hidden", list(&boundary.hidden));

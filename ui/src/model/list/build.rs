@@ -266,10 +266,10 @@ impl List {
             } else {
                 for member in below.clone() {
                     let key = &self.members[member].key;
-                    let stands_out = |change: &Change| match came_along(&state.changes, change) {
-                        true => false,
-                        // Of a renamed directory everything is seen that it did not just take along.
-                        false => renamed && small || never_folded(change),
+                    // Of a renamed directory everything is seen that it did not just take along.
+                    let stands_out = |change: &Change| {
+                        !came_along(&state.changes, change)
+                            && (renamed && small || never_folded(change))
                     };
                     if state.changes.get(key).is_some_and(stands_out) {
                         self.rows.push(Row::Change {
