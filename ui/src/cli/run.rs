@@ -301,6 +301,13 @@ fn flags(args: &Args) -> Vec<Flag> {
             value: preset.as_str().into(),
         });
     }
+    if args.no_rename_shim {
+        flags.push(Flag {
+            flag: "--no-rename-shim",
+            key: "rename_shim",
+            value: false.into(),
+        });
+    }
     flags
 }
 
@@ -498,7 +505,7 @@ fn request(
             observe: args.observe,
             policy,
             limits: bounds(args, config),
-            rename_shim: !args.no_rename_shim,
+            rename_shim: config.rename_shim,
             nested: args.allow_nested,
             notes: applied.notes,
         },

@@ -196,6 +196,14 @@ fn text(record: &SessionRecord) -> String {
         let abi = boundary.landlock.map(|abi| format!("ABI {abi}"));
         row("landlock", abi.unwrap_or_else(|| "no".into()));
     }
+    if !boundary.mode.is_empty() && boundary.mode != "host" {
+        let renames = if boundary.rename_shim {
+            "as in a plain directory"
+        } else {
+            "refused for the host's (EXDEV)"
+        };
+        row("directory renames", renames.into());
+    }
     for limit in &boundary.limits {
         let name = format!("limit {}", safe(&limit.name));
         row(&name, safe(&limited(limit)));
