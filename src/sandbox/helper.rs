@@ -183,12 +183,13 @@ fn begin(
     server: Pid,
 ) -> Result<(Vec<MountedLayer>, OwnedFd), Failure> {
     settle(server)?;
-    let spec = &listening::hide(spec);
     let program = Program::new(&spec.command, &spec.env)?;
     let program = program.guarded(Guards::of(spec, supervision.cgroup));
     namespace::enter(true)?;
     namespace::die_with_parent()?;
     namespace::check_parent(server);
+    // With the rights the agent will have at most, and before the network is left.
+    let spec = &listening::hide(spec);
     if spec.network == Network::None {
         network::isolate()?;
     }
