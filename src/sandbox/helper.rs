@@ -10,6 +10,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
@@ -18,6 +19,7 @@ use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
 use super::agent::{Guards, Program, Streams};
 use super::failure::{Doing, Failure};
+use super::late::{self, LateKeys};
 use super::spec::Network;
 use super::supervisor::{Reach, Supervisor};
 use super::view::{self, MountedLayer, View};
@@ -60,7 +62,7 @@ pub(super) fn run(spec: &SandboxSpec, inherited: Inherited, server: Pid) -> ! {
         pipes,
         cgroup,
     } = inherited;
-    let (layers, _lifeline) = match begin(
+    let (layers, late, _lifeline) = match begin(
         spec,
         &socket,
         Supervision {
@@ -78,7 +80,7 @@ pub(super) fn run(spec: &SandboxSpec, inherited: Inherited, server: Pid) -> ! {
             namespace::leave(125)
         }
     };
-    serve(socket, &layers)
+    serve(socket, &layers, late)
 }
 
 /// The life of a helper for layers that are not mounted.
@@ -97,7 +99,7 @@ pub(super) fn run_unmounted(layers: &[Layer], mut socket: UnixStream, server: Pi
             if codec::write(&mut socket, &Prepared::View(Box::default())).is_err() {
                 namespace::leave(0);
             }
-            serve(socket, &layers)
+            serve(socket, &layers, None)
         }
         Err(failure) => {
             let _ = codec::write(&mut socket, &Prepared::Failed(failure));
@@ -181,7 +183,7 @@ fn begin(
     socket: &UnixStream,
     supervision: Supervision,
     server: Pid,
-) -> Result<(Vec<MountedLayer>, OwnedFd), Failure> {
+) -> Result<(Vec<MountedLayer>, Option<LateKeys>, OwnedFd), Failure> {
     settle(server)?;
     let program = Program::new(&spec.command, &spec.env)?;
     let program = program.guarded(Guards::of(spec, supervision.cgroup));
@@ -198,6 +200,7 @@ fn begin(
     } else {
         namespace::forbid_nesting()
     };
+    let late = LateKeys::missing(spec);
     let mut view = view::build(spec)?;
     if let Err(errno) = nesting {
         view.notes.push(format!(
@@ -234,7 +237,14 @@ fn begin(
     forget_children(first).doing("ignoring children")?;
     announce(socket, boundary(spec, &mut view), &pidfd, master.as_ref())
         .doing("answering the server")?;
-    Ok((view.layers, held))
+    let at_home = spec.layers.iter().find(|layer| layer.root == spec.home);
+    let upper = at_home.and_then(|home| view.layers.iter().find(|l| l.name == home.name));
+    let upper = upper.map(|layer| layer.upper.as_fd());
+    let late = match (late, view.masks.take()) {
+        (Some(missing), Some(masks)) => LateKeys::watch(spec, missing, upper, masks),
+        _ => None,
+    };
+    Ok((view.layers, late, held))
 }
 
 /// What PID 1 keeps: everything but its supervision and the command's streams is the helper's.
@@ -307,8 +317,10 @@ pub(super) fn pidfd_open(pid: Pid) -> Result<OwnedFd, Errno> {
 }
 
 /// Answers until the server lets go.
-fn serve(mut socket: UnixStream, layers: &[MountedLayer]) -> ! {
-    while let Ok(Some(question)) = codec::read::<Question>(&mut socket) {
+fn serve(mut socket: UnixStream, layers: &[MountedLayer], mut late: Option<LateKeys>) -> ! {
+    while let Some(()) = await_question(&socket, late.as_mut())
+        && let Ok(Some(question)) = codec::read::<Question>(&mut socket)
+    {
         let mut opened = None;
         let answer = answer(layers, question, &mut opened).unwrap_or_else(Answer::Refused);
         let sent = codec::write(&mut socket, &answer).is_ok();
@@ -318,6 +330,33 @@ fn serve(mut socket: UnixStream, layers: &[MountedLayer]) -> ! {
         }
     }
     namespace::leave(0)
+}
+
+/// Hides keys that appear while nothing is asked. `None` when waiting has failed for good.
+fn await_question(socket: &UnixStream, mut late: Option<&mut LateKeys>) -> Option<()> {
+    while let Some(late) = &mut late {
+        let mut polled = [
+            PollFd::new(socket.as_fd(), PollFlags::POLLIN),
+            PollFd::new(late.events(), PollFlags::POLLIN),
+        ];
+        let again = if late.is_unsettled() {
+            PollTimeout::from(late::AGAIN)
+        } else {
+            PollTimeout::NONE
+        };
+        match poll(&mut polled, again) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return None,
+        }
+        let asked = polled[0].any().unwrap_or(false);
+        if polled[1].any().unwrap_or(false) || late.is_unsettled() {
+            late.settle();
+        }
+        if asked {
+            break;
+        }
+    }
+    Some(())
 }
 
 fn answer(

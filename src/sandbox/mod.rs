@@ -12,6 +12,7 @@ pub mod hidden;
 mod host;
 mod init;
 mod landlock;
+mod late;
 mod limits;
 mod listening;
 mod mount_api;

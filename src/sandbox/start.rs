@@ -194,7 +194,7 @@ enum Stage {
         reports: File,
         orders: OwnedFd,
         pipes: Option<AgentIo>,
-        bounds: Bounds,
+        bounds: Box<Bounds>,
     },
     /// The supervisor executes the command.
     Command(Box<Started>),
@@ -229,7 +229,7 @@ impl Starting {
                 pipes,
                 bounds,
             } => {
-                let (started, access) = viewed(socket, helper, reports, orders, pipes, bounds)?;
+                let (started, access) = viewed(socket, helper, reports, orders, pipes, *bounds)?;
                 (started, Some(access))
             }
         };
@@ -257,7 +257,7 @@ fn staged(spec: &SandboxSpec) -> Result<Stage, Failure> {
         reports: lines.reports,
         orders: lines.orders,
         pipes: lines.pipes,
-        bounds,
+        bounds: Box::new(bounds),
     })
 }
 

@@ -36,6 +36,50 @@ escape! {
 }
 
 escape! {
+    fn keys_made_while_the_session_runs(cell) {
+        fs::create_dir_all(cell.home.join(".config")).unwrap();
+        cell.own(&cell.home.join(".config"), 0o755);
+        let fifo = |name: &str| {
+            let path = cell.root.join(name);
+            nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+            cell.own(&path, 0o600);
+            path
+        };
+        let (ready, go) = (fifo("ready"), fifo("go"));
+        // Looks at some of them before they exist, at others only afterwards. What it could read in
+        // the first moment is not judged; once nothing is left to read, nothing ever is again.
+        let script = format!(
+            "ls ~/.aws ~/.config/gh 2>/dev/null; cat {ready} {go}; \
+             keys='.ssh/id .aws/credentials .config/gh/hosts.yml .config/op/x .netrc'; cd ~; \
+             for i in $(seq 100); do [ -z \"$(cat $keys 2>/dev/null)\" ] && break; sleep 0.02; done; \
+             for i in $(seq 40); do cat $keys 2>/dev/null; ls -A . .config .ssh > /dev/null 2>&1; sleep 0.02; done; \
+             cat .plain; echo done",
+            ready = ready.display(), go = go.display()
+        );
+        let (mut child, what) = cell.run_with(&[], &script).spawn();
+        let out = crate::support::call::collect(child.stdout.take().unwrap());
+        // Opening a pipe for writing waits for its reader.
+        fs::write(ready, "").unwrap();
+        for (dir, file) in [(".ssh", "id"), (".aws", "credentials"), (".config/gh", "hosts.yml"), (".config/op", "x"), ("", ".netrc")] {
+            let dir = cell.home.join(dir);
+            fs::create_dir_all(&dir).unwrap();
+            cell.own(&dir, 0o755);
+            fs::write(dir.join(file), SECRET).unwrap();
+            cell.own(&dir.join(file), 0o644);
+        }
+        assert_eq!(cell.host_ok("cat ~/.ssh/id ~/.config/op/x").matches(SECRET).count(), 2, "control");
+        // Control: what is not listed is seen as soon as it is there.
+        fs::write(cell.home.join(".plain"), "plain\n").unwrap();
+        cell.own(&cell.home.join(".plain"), 0o644);
+        fs::write(go, "").unwrap();
+        crate::support::call::await_exit(&mut child, &what);
+        let out = String::from_utf8_lossy(&crate::support::call::rest(&out, &what, "stdout")).into_owned();
+        assert!(out.ends_with("plain\ndone\n"), "{out}");
+        assert!(!out.contains(SECRET), "{out}");
+    }
+}
+
+escape! {
     fn a_hidden_place_can_be_given_back(world) {
         let dir = world.home.join(".aws");
         fs::create_dir_all(&dir).unwrap();
