@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -15,7 +16,8 @@ use super::failure::{Doing, Failure, shown};
 use super::landlock::Fence;
 use super::namespace::{close_at_exec, leave};
 use super::spec::{Limits, SandboxSpec};
-use super::{Mode, limits, seccomp};
+use super::wire::send_fds;
+use super::{Mode, limits, seccomp, shim};
 use crate::pty;
 
 /// The command's ends of its standard streams.
@@ -76,6 +78,8 @@ pub(super) enum Confinement {
 
 /// What a child tells its parent through a pipe that closes at exec.
 pub(super) mod told {
+    /// Renames are reported to their server; a zero follows.
+    pub const RENAMES: u8 = b'R';
     /// Landlock is in force; its ABI follows.
     pub const LANDLOCK: u8 = b'L';
     /// The seccomp filter is in force; a zero follows.
@@ -154,8 +158,14 @@ impl Program {
     }
 
     /// Becomes the program. Runs in a freshly forked child; returns never.
-    pub fn become_it(self, streams: Streams, confinement: Confinement, mut parent: File) -> ! {
-        if let Err(failure) = prepare(streams, confinement, &self.guards, &mut parent) {
+    pub fn become_it(
+        self,
+        streams: Streams,
+        confinement: Confinement,
+        renamer: Option<&UnixStream>,
+        mut parent: File,
+    ) -> ! {
+        if let Err(failure) = prepare(streams, confinement, &self.guards, renamer, &mut parent) {
             let mut message = vec![told::FAILED];
             message.extend(postcard::to_stdvec(&failure).unwrap_or_default());
             // The parent sees a child that ended without exec even if this is lost.
@@ -202,6 +212,7 @@ fn prepare(
     streams: Streams,
     confinement: Confinement,
     guards: &Guards,
+    renamer: Option<&UnixStream>,
     parent: &mut File,
 ) -> Result<(), Failure> {
     nix::unistd::setsid().doing("making a session")?;
@@ -212,6 +223,13 @@ fn prepare(
         new_keyring();
         drop_capabilities()?;
         nix::sys::prctl::set_no_new_privs().doing("setting no_new_privs")?;
+        // Refused by kernels that are too old for it: directories then keep the kernel's answer.
+        if let Some(renamer) = renamer
+            && let Ok(listener) = shim::install()
+        {
+            send_fds(renamer, &[listener.as_fd()]).doing("handing over renames")?;
+            let _ = parent.write_all(&[told::RENAMES, 0]);
+        }
         lock_in(guards, parent)?;
     }
     close_at_exec();

@@ -48,6 +48,8 @@ pub(super) struct Hardening {
     pub seccomp: bool,
     /// The errno with which the command was kept out of its cgroup.
     pub cgroup_refused: Option<i32>,
+    /// Renames are reported to their server.
+    pub renames: bool,
     /// See [`Boundary::notes`].
     pub notes: Vec<String>,
 }
@@ -56,6 +58,7 @@ pub(super) struct Hardening {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Question {
     Walk(String),
+    Look(String, Vec<(RelPath, bool)>),
     Open(String, RelPath),
     Restore(String, RelPath),
     Sync(String),
