@@ -5,7 +5,11 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes of a name, a path or a value. Written with everything but printable ASCII escaped.
+/// Longest run of one byte that is written out.
+const LONG_RUN: usize = 20;
+
+/// Bytes of a name, a path or a value. Written with everything but printable ASCII escaped, and a
+/// long run of one byte as its length and the byte: `\\{255}L`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bytes(pub Vec<u8>);
 
@@ -17,11 +21,19 @@ impl From<&str> for Bytes {
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in &self.0 {
-            match byte {
-                b'\\' => f.write_str("\\\\")?,
-                b' '..=b'~' => write!(f, "{}", char::from(*byte))?,
-                other => write!(f, "\\x{other:02x}")?,
+        for run in self.0.chunk_by(|a, b| a == b) {
+            let times = if run.len() > LONG_RUN {
+                write!(f, "\\{{{}}}", run.len())?;
+                1
+            } else {
+                run.len()
+            };
+            for byte in &run[..times] {
+                match byte {
+                    b'\\' => f.write_str("\\\\")?,
+                    b' '..=b'~' => write!(f, "{}", char::from(*byte))?,
+                    other => write!(f, "\\x{other:02x}")?,
+                }
             }
         }
         Ok(())
@@ -39,19 +51,30 @@ impl Bytes {
     pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = Vec::with_capacity(text.len());
         let mut rest = text.as_bytes();
+        let mut times = 1;
         while let Some((first, after)) = rest.split_first() {
             rest = after;
-            if *first != b'\\' {
-                bytes.push(*first);
+            if *first == b'\\'
+                && let Some(run) = rest.strip_prefix(b"{")
+            {
+                let end = run.iter().position(|b| *b == b'}')?;
+                times = std::str::from_utf8(&run[..end]).ok()?.parse().ok()?;
+                rest = &run[end + 1..];
+                continue;
+            }
+            let byte = if *first != b'\\' {
+                *first
             } else if let Some(after) = rest.strip_prefix(b"\\") {
-                bytes.push(b'\\');
                 rest = after;
+                b'\\'
             } else {
                 let digits = rest.strip_prefix(b"x")?.get(..2)?;
                 let digits = std::str::from_utf8(digits).ok()?;
-                bytes.push(u8::from_str_radix(digits, 16).ok()?);
                 rest = &rest[3..];
-            }
+                u8::from_str_radix(digits, 16).ok()?
+            };
+            bytes.resize(bytes.len() + times, byte);
+            times = 1;
         }
         Some(Self(bytes))
     }
@@ -85,7 +108,9 @@ impl Data {
         let mut bytes = Vec::with_capacity(len + 16);
         let mut state = u64::from(self.seed) | 1 << 40;
         while bytes.len() < len {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             if self.seed == 0 {
                 bytes.extend_from_slice(b"*.o\nbuild\na\n");
             } else if self.seed % 2 == 1 {
@@ -170,56 +195,190 @@ pub struct Acl {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum Op {
-    Mkdir { path: Bytes, mode: u32 },
+    Mkdir {
+        path: Bytes,
+        mode: u32,
+    },
     /// `open` and `close`.
-    Touch { path: Bytes, flags: Flags, mode: u32 },
-    Write { path: Bytes, at: u64, data: Data },
-    Append { path: Bytes, data: Data },
+    Touch {
+        path: Bytes,
+        flags: Flags,
+        mode: u32,
+    },
+    Write {
+        path: Bytes,
+        at: u64,
+        data: Data,
+    },
+    Append {
+        path: Bytes,
+        data: Data,
+    },
     /// By two descriptors in turn.
-    AppendTwice { path: Bytes, data: Data },
-    Truncate { path: Bytes, len: u64 },
-    Allocate { path: Bytes, room: Room, at: u64, len: u64 },
-    Chmod { path: Bytes, mode: u32 },
+    AppendTwice {
+        path: Bytes,
+        data: Data,
+    },
+    Truncate {
+        path: Bytes,
+        len: u64,
+    },
+    Allocate {
+        path: Bytes,
+        room: Room,
+        at: u64,
+        len: u64,
+    },
+    Chmod {
+        path: Bytes,
+        mode: u32,
+    },
     /// To the caller's own ids: takes setuid and setgid away.
-    Chown { path: Bytes },
-    Rename { from: Bytes, to: Bytes, over: Over },
-    Link { from: Bytes, to: Bytes },
-    Symlink { target: Bytes, path: Bytes },
-    Unlink { path: Bytes },
-    Rmdir { path: Bytes },
+    Chown {
+        path: Bytes,
+    },
+    Rename {
+        from: Bytes,
+        to: Bytes,
+        over: Over,
+    },
+    Link {
+        from: Bytes,
+        to: Bytes,
+    },
+    Symlink {
+        target: Bytes,
+        path: Bytes,
+    },
+    Unlink {
+        path: Bytes,
+    },
+    Rmdir {
+        path: Bytes,
+    },
     /// Everything below as well.
-    RemoveTree { path: Bytes },
-    Mkfifo { path: Bytes, mode: u32 },
+    RemoveTree {
+        path: Bytes,
+    },
+    Mkfifo {
+        path: Bytes,
+        mode: u32,
+    },
     /// Binds a socket and closes it.
-    Bind { path: Bytes },
-    SetXattr { path: Bytes, name: String, value: Bytes },
-    RemoveXattr { path: Bytes, name: String },
-    SetAcl { path: Bytes, default: bool, acl: Acl },
-    Utimens { path: Bytes, atime: When, mtime: When, follow: bool },
+    Bind {
+        path: Bytes,
+    },
+    SetXattr {
+        path: Bytes,
+        name: String,
+        value: Bytes,
+    },
+    RemoveXattr {
+        path: Bytes,
+        name: String,
+    },
+    SetAcl {
+        path: Bytes,
+        default: bool,
+        acl: Acl,
+    },
+    Utimens {
+        path: Bytes,
+        atime: When,
+        mtime: When,
+        follow: bool,
+    },
     /// `O_TMPFILE`, then `linkat`.
-    Tmpfile { dir: Bytes, path: Bytes, mode: u32, data: Data },
-    CopyRange { from: Bytes, to: Bytes, at: u64, into: u64, len: u64 },
+    Tmpfile {
+        dir: Bytes,
+        path: Bytes,
+        mode: u32,
+        data: Data,
+    },
+    CopyRange {
+        from: Bytes,
+        to: Bytes,
+        at: u64,
+        into: u64,
+        len: u64,
+    },
     /// A store through a shared map, and `msync`.
-    Mmap { path: Bytes, at: u64, data: Data },
-    Read { path: Bytes },
-    List { path: Bytes },
-    Stat { path: Bytes, follow: bool },
-    Readlink { path: Bytes },
-    Xattrs { path: Bytes },
-    Access { path: Bytes, mode: u32 },
-    Open { slot: u8, path: Bytes, flags: Flags, mode: u32 },
-    FdWrite { slot: u8, at: u64, data: Data },
-    FdTruncate { slot: u8, len: u64 },
-    FdAllocate { slot: u8, room: Room, at: u64, len: u64 },
-    FdRead { slot: u8 },
-    FdStat { slot: u8 },
-    FdChmod { slot: u8, mode: u32 },
-    FdXattr { slot: u8, name: String, value: Bytes },
-    Close { slot: u8 },
+    Mmap {
+        path: Bytes,
+        at: u64,
+        data: Data,
+    },
+    Read {
+        path: Bytes,
+    },
+    List {
+        path: Bytes,
+    },
+    Stat {
+        path: Bytes,
+        follow: bool,
+    },
+    Readlink {
+        path: Bytes,
+    },
+    Xattrs {
+        path: Bytes,
+    },
+    Access {
+        path: Bytes,
+        mode: u32,
+    },
+    Open {
+        slot: u8,
+        path: Bytes,
+        flags: Flags,
+        mode: u32,
+    },
+    FdWrite {
+        slot: u8,
+        at: u64,
+        data: Data,
+    },
+    FdTruncate {
+        slot: u8,
+        len: u64,
+    },
+    FdAllocate {
+        slot: u8,
+        room: Room,
+        at: u64,
+        len: u64,
+    },
+    FdRead {
+        slot: u8,
+    },
+    FdStat {
+        slot: u8,
+    },
+    FdChmod {
+        slot: u8,
+        mode: u32,
+    },
+    FdXattr {
+        slot: u8,
+        name: String,
+        value: Bytes,
+    },
+    Close {
+        slot: u8,
+    },
     /// Removes a directory that is held open and tries to make, link and rename into it.
-    IntoDeleted { dir: Bytes, from: Bytes },
+    IntoDeleted {
+        dir: Bytes,
+        from: Bytes,
+    },
     /// A chain of directories of one name with a file at its end, however long the path.
-    Deep { path: Bytes, name: Bytes, levels: u32, data: Data },
+    Deep {
+        path: Bytes,
+        name: Bytes,
+        levels: u32,
+        data: Data,
+    },
 }
 
 impl Op {
