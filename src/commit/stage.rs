@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use crate::RelPath;
 use crate::diff;
 use crate::layer::content::{extent, hash};
+use crate::layer::hasher::ContentHasher;
 use crate::layer::{AccessError, Digest, FileType, Node, StageAccess};
 
 use super::anchor::Anchors;
@@ -440,7 +441,7 @@ pub(super) fn copy_sparse(
     buffer.resize(CHUNK, 0);
     // Where blocks are missing there are holes; else asking for each would cost more than it tells.
     let has_holes = from.metadata()?.blocks() * 512 < len;
-    let mut hasher = blake3::Hasher::new();
+    let mut hasher = ContentHasher::new();
     let mut at = 0;
     let mut written = 0;
     while at < len {
@@ -449,12 +450,12 @@ pub(super) fn copy_sparse(
         } else {
             (at, len)
         };
-        zeros(&mut hasher, data - at);
+        hasher.skip(data - at);
         at = data;
         while at < end {
             let room = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
             match from.read_at(&mut buffer[..room], at) {
-                Ok(0) => return Ok(Digest(*hasher.finalize().as_bytes())),
+                Ok(0) => return Ok(hasher.finish()),
                 Ok(n) => {
                     hasher.update(&buffer[..n]);
                     host::write_at(to, &buffer[..n], at)?;
@@ -469,18 +470,7 @@ pub(super) fn copy_sparse(
     if written < len {
         host::set_len(to, len)?;
     }
-    Ok(Digest(*hasher.finalize().as_bytes()))
-}
-
-fn zeros(hasher: &mut blake3::Hasher, mut count: u64) {
-    const ZEROS: [u8; 4096] = [0; 4096];
-    while count > 0 {
-        let n = usize::try_from(count)
-            .unwrap_or(ZEROS.len())
-            .min(ZEROS.len());
-        hasher.update(&ZEROS[..n]);
-        count -= n as u64;
-    }
+    Ok(hasher.finish())
 }
 
 fn finish_dir(root: &Root, path: &RelPath, node: &Node) -> io::Result<Node> {

@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 
 use super::agent::Agent;
+use super::asks::Asks;
 use super::event::{ClientId, Event};
+use super::guard::GuardLink;
 use super::journal::Journal;
 use super::outbox::Outbox;
+use super::pace::Pace;
 use super::state::{RunState, SessionState, Update};
 use super::store::{SessionRecord, Store};
 use super::worker::{Job, ReplyTo};
@@ -43,11 +46,14 @@ pub struct Session {
     pub(super) jobs: Option<Sender<Job>>,
     pub(super) agent: Option<Agent>,
     pub(super) watch: Option<Watch>,
+    /// The way to the running command's gate, when it has one.
+    pub(super) guard: Option<GuardLink>,
+    pub(super) asks: Asks,
     /// Jobs queued or running.
     pub(super) pending: usize,
-    /// Scans among them; another hint only marks them stale.
+    /// Scans among them.
     pub(super) scanning: usize,
-    pub(super) stale: bool,
+    pub(super) pace: Pace,
     /// The host is being written: what would write it too, or take from under it, waits in
     /// `deferred`.
     pub(super) writing: bool,
@@ -55,6 +61,8 @@ pub struct Session {
     /// The command is its starter's, and that has not come yet.
     awaits_owner: bool,
     pub(super) exit: Option<ExitStatus>,
+    /// The command was stopped because it had staged too much.
+    stage_full: bool,
     pub(super) ending: bool,
 }
 
@@ -76,13 +84,16 @@ impl Session {
             jobs,
             agent,
             watch,
+            guard: None,
+            asks: Asks::default(),
             pending: 0,
             scanning: 0,
-            stale: false,
+            pace: Pace::default(),
             writing: false,
             deferred: VecDeque::new(),
             awaits_owner: false,
             exit: None,
+            stage_full: false,
             ending: false,
         }
     }
@@ -141,6 +152,20 @@ impl Session {
         }
     }
 
+    fn stage_is_full(&mut self, used: u64, limit: u64) {
+        if self.agent.is_none() {
+            return;
+        }
+        self.stage_full = true;
+        self.notice(format!(
+            "The command is being stopped: what it staged takes {} MiB on the disk, {} MiB are \
+             allowed. Everything staged so far can be reviewed.",
+            used.div_ceil(1 << 20),
+            limit >> 20
+        ));
+        self.stop_agent();
+    }
+
     /// Carries one event out.
     pub fn handle(&mut self, event: Event) {
         match event {
@@ -167,15 +192,31 @@ impl Session {
                 self.conclude_when_quiet();
             }
             Event::Exited(status) => {
-                self.exit = Some(status);
+                if status == ExitStatus::FilesLost {
+                    self.notice(
+                        "The file server has ended, and the command with it; what was staged is here \
+                         to review. The session's server.log may say why."
+                            .into(),
+                    );
+                }
+                let stopped = std::mem::take(&mut self.stage_full);
+                self.exit = Some(if stopped {
+                    ExitStatus::StageFull
+                } else {
+                    status
+                });
                 if let Some(agent) = &mut self.agent {
                     agent.exited();
                 }
                 self.conclude_when_quiet();
             }
+            Event::StageFull { used, limit } => self.stage_is_full(used, limit),
             Event::Hinted(hint) => self.hinted(hint),
             Event::Done(done) => self.done(*done),
             Event::WorkerLost => self.worker_lost(),
+            Event::Gate(said) => self.gate_said(said),
+            Event::GateGone => self.gate_gone(),
+            Event::Kept(kept) => self.kept(*kept),
             Event::Terminated => self.terminated(),
         }
         if let Err(error) = self.journal.flush() {
