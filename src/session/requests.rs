@@ -299,9 +299,16 @@ impl Session {
         }
     }
 
+    /// What a revert of these targets is about.
     fn paths(&self, targets: &[Target]) -> Result<BTreeSet<LayerPath>, Failure> {
         let mut paths = BTreeSet::new();
         for target in targets {
+            if *target == Target::All {
+                let all = self.state.changes.values();
+                let meant = all.filter(|change| review::is_reverted_by_all(change));
+                paths.extend(meant.map(|change| change.key.clone()));
+                continue;
+            }
             paths.extend(
                 review::expand(&self.state.changes, target)?
                     .into_iter()
