@@ -201,12 +201,21 @@ mod tests {
             file.flush().expect("flush");
         }
         if reserved > 0 {
-            assert!(blocks() >= file.len + ROOM / 2, "{} of {}", blocks(), file.len);
+            assert!(
+                blocks() >= file.len + ROOM / 2,
+                "{} of {}",
+                blocks(),
+                file.len
+            );
         }
         drop(file);
         let text = fs::read_to_string(&path).expect("read");
         assert!(text.ends_with("\nline 9999\n"));
-        assert!(blocks() < text.len() as u64 + ROOM / 2, "{} bytes", blocks());
+        assert!(
+            blocks() < text.len() as u64 + ROOM / 2,
+            "{} bytes",
+            blocks()
+        );
         let mut again = AppendFile::new(open(), text.len() as u64);
         again.push(b"more\n");
         drop(again);
@@ -215,7 +224,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_waits() {
-        let full = OpenOptions::new().append(true).open("/dev/full").expect("open");
+        let full = OpenOptions::new()
+            .append(true)
+            .open("/dev/full")
+            .expect("open");
         let mut file = AppendFile::new(full, 0);
         file.push(b"one\n");
         assert!(is_full(&file.flush().expect_err("full")));
@@ -236,7 +248,10 @@ mod tests {
 
     #[test]
     fn a_log_that_cannot_be_written_is_none() {
-        let full = OpenOptions::new().append(true).open("/dev/full").expect("open");
+        let full = OpenOptions::new()
+            .append(true)
+            .open("/dev/full")
+            .expect("open");
         let mut log = Forgiving(full);
         assert_eq!(log.write(b"lost").expect("swallowed"), 4);
         log.flush().expect("swallowed");

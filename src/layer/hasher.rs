@@ -118,8 +118,21 @@ mod tests {
             bytes[at] = 7;
             let digest = Digest::of(&bytes);
             assert_ne!(digest, before, "a byte at {at}");
-            for piece in [1, 7, 4096, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 8 * BLOCK] {
-                assert_eq!(in_pieces(&bytes, piece), digest, "{at} in pieces of {piece}");
+            for piece in [
+                1,
+                7,
+                4096,
+                BLOCK - 1,
+                BLOCK,
+                BLOCK + 1,
+                3 * BLOCK,
+                8 * BLOCK,
+            ] {
+                assert_eq!(
+                    in_pieces(&bytes, piece),
+                    digest,
+                    "{at} in pieces of {piece}"
+                );
             }
         }
     }

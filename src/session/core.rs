@@ -338,11 +338,14 @@ impl Session {
 
     fn output(&mut self, stream: Stream, bytes: Vec<u8>) {
         let Some(agent) = &mut self.agent else { return };
-        agent.wrote(stream, &bytes);
+        let gap = agent.wrote(stream, &bytes);
         for client in self.clients.values().filter(|c| c.wants_output) {
             client
                 .outbox
                 .push(ServerMessage::Output(stream, bytes.clone()));
+        }
+        if let Some(gap) = gap {
+            self.notice(gap);
         }
     }
 

@@ -127,8 +127,15 @@ impl Stage {
         let changes = self.changes();
         self.pvisor(["commit", "--all", "--ignored"]).ok();
         let made = Tree::of(&twin).timeless();
-        made.assert_same(&self.tree().timeless(), "committed, beside the same job done natively");
-        assert_eq!(self.changes().lines(), Vec::<String>::new(), "nothing is left to commit");
+        made.assert_same(
+            &self.tree().timeless(),
+            "committed, beside the same job done natively",
+        );
+        assert_eq!(
+            self.changes().lines(),
+            Vec::<String>::new(),
+            "nothing is left to commit"
+        );
         if changes.all().next().is_some() {
             self.pvisor(["undo"]).ok();
         }

@@ -14,8 +14,18 @@ fn one_change(stage: &Stage, job: &str, line: &str, look: &str) -> serde_json::V
     stage.pvisor(["diff", "last", path]).ok();
     stage.pvisor(["approve", path]).ok();
     let done = stage.pvisor(["commit"]).ok().out();
-    assert_eq!(done, format!("commit {}: 1 change\n  {path}\n", done.split([' ', ':']).nth(1).unwrap()));
-    assert_eq!(stage.host_ok(look), seen, "the host has what the agent saw: {job}");
+    assert_eq!(
+        done,
+        format!(
+            "commit {}: 1 change\n  {path}\n",
+            done.split([' ', ':']).nth(1).unwrap()
+        )
+    );
+    assert_eq!(
+        stage.host_ok(look),
+        seen,
+        "the host has what the agent saw: {job}"
+    );
     assert_eq!(stage.changes().lines(), Vec::<String>::new(), "{job}");
     stage.pvisor(["undo"]).ok();
     before.assert_same(&stage.tree(), job);

@@ -15,7 +15,11 @@ const ALLOCATED_AT_MOST: u64 = 3 << 20;
 fn allocated(path: &Path) -> u64 {
     let meta = path.symlink_metadata().unwrap();
     let below: u64 = if meta.is_dir() {
-        std::fs::read_dir(path).unwrap().flatten().map(|e| allocated(&e.path())).sum()
+        std::fs::read_dir(path)
+            .unwrap()
+            .flatten()
+            .map(|e| allocated(&e.path()))
+            .sum()
     } else {
         0
     };

@@ -70,7 +70,9 @@ fn with_mount(stage: &Stage, script: &str) -> Done {
          exec setpriv {ids} --clear-groups sh -c '{script}' \"$0\"",
         stage.user.uid, stage.user.gid
     ));
-    command.arg(crate::support::binary()).current_dir(&stage.workspace);
+    command
+        .arg(crate::support::binary())
+        .current_dir(&stage.workspace);
     Call::new(command).done()
 }
 

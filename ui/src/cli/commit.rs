@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
 
+use pvisor::LayerPath;
 use pvisor::change::{Change, Risk};
 use pvisor::commit::Outcome;
-use pvisor::LayerPath;
 use pvisor::layer::HOME;
 use pvisor::protocol::{Reply, Request, Role};
 use pvisor::session::client::ClientError;
