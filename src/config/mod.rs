@@ -6,6 +6,7 @@
 //! digest was trusted, and it can only tighten: it takes things out of the agent's sight.
 
 pub mod environment;
+pub mod limits;
 pub mod load;
 pub mod mount;
 pub mod nearest;
@@ -14,6 +15,7 @@ pub mod trust;
 pub mod workspace;
 
 pub use environment::{EnvArg, environment};
+pub use limits::LimitSettings;
 pub use load::{Flag, Loaded, Origin, Sources, load};
 pub use mount::{MountError, MountRequest, Places};
 pub use settings::{Config, EnvPolicy, Hangup, SessionSettings};

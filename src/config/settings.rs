@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::LimitSettings;
 use crate::sandbox::Mode;
 use crate::sandbox::spec::Network;
 
@@ -59,6 +60,8 @@ pub struct Config {
     pub hide: Vec<String>,
     /// Paths of the built-in list that it may see.
     pub unhide: Vec<String>,
+    /// Upper bounds on what the command uses.
+    pub limits: LimitSettings,
     /// The agent's environment.
     pub env: EnvPolicy,
     /// Keys of named actions.

@@ -123,6 +123,15 @@ pub(super) fn carry(
     Ok(())
 }
 
+/// Gives a directory of a mounted view the attributes, mode and modification time of another one.
+pub(crate) fn carry_merged(
+    source: BorrowedFd<'_>,
+    target: BorrowedFd<'_>,
+    node: &Node,
+) -> io::Result<()> {
+    carry(source, target, node, Into::Merged)
+}
+
 fn stored_name(name: Vec<u8>, into: Into) -> Vec<u8> {
     match (into, name.strip_prefix(b"user.overlay.")) {
         (Into::Upper, Some(rest)) => [b"user.overlay.overlay.", rest].concat(),
@@ -158,7 +167,7 @@ fn mtime(node: &Node) -> TimeSpec {
     TimeSpec::new(node.mtime.sec, i64::from(node.mtime.nsec))
 }
 
-fn set_xattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> io::Result<()> {
+pub(super) fn set_xattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> io::Result<()> {
     let name = std::ffi::CString::new(name)?;
     // SAFETY: the descriptor is borrowed for the call; name ends in NUL; value and length are one
     // slice.

@@ -8,14 +8,16 @@ mod copy;
 pub mod direct;
 pub(crate) mod hasher;
 pub mod node;
+pub(crate) mod origin;
 pub mod read;
 pub mod remove;
 pub mod restore;
 pub mod tree;
+pub mod usage;
 pub mod walk;
 
 pub use access::{AccessError, StageAccess, UpperEntry};
-pub(crate) use copy::mark_opaque;
+pub(crate) use copy::{carry_merged, mark_opaque};
 pub use direct::DirectAccess;
 pub use node::{Digest, FileType, Node, Timestamp};
 pub use tree::Tree;

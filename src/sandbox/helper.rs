@@ -16,16 +16,18 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signa
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
-use super::agent::{Program, Streams};
+use super::agent::{Guards, Program, Streams};
 use super::failure::{Doing, Failure};
 use super::spec::Network;
 use super::supervisor::{Reach, Supervisor};
 use super::view::{self, MountedLayer, View};
 use super::wire::{Answer, Prepared, Question, send_fds};
-use super::{Boundary, Mode, SandboxSpec, Stdio, init, namespace, network, overlay};
+use super::{
+    Boundary, Mode, SandboxSpec, Stdio, init, listening, namespace, network, overlay, shim,
+};
 use crate::RelPath;
 use crate::layer::direct::open_regular;
-use crate::layer::{AccessError, Layer, restore, walk};
+use crate::layer::{AccessError, Layer, restore, usage, walk};
 use crate::protocol::codec;
 use crate::pty::Pty;
 
@@ -39,6 +41,8 @@ pub(super) struct Inherited {
     pub orders: OwnedFd,
     /// The command's pipes, unless it gets a terminal.
     pub pipes: Option<[OwnedFd; 3]>,
+    /// `cgroup.procs` of the command's own cgroup, if it has one.
+    pub cgroup: Option<OwnedFd>,
 }
 
 /// The life of the helper of a running command. `server` is the parent.
@@ -49,12 +53,14 @@ pub(super) fn run(spec: &SandboxSpec, inherited: Inherited, server: Pid) -> ! {
         inherited.orders.as_fd(),
     ];
     kept.extend(inherited.pipes.iter().flatten().map(AsFd::as_fd));
+    kept.extend(inherited.cgroup.iter().map(AsFd::as_fd));
     namespace::close_all_but(&kept);
     let Inherited {
         server: mut socket,
         reports,
         orders,
         pipes,
+        cgroup,
     } = inherited;
     let (layers, _lifeline) = match begin(
         spec,
@@ -63,6 +69,7 @@ pub(super) fn run(spec: &SandboxSpec, inherited: Inherited, server: Pid) -> ! {
             reports,
             orders,
             pipes,
+            cgroup,
         },
         server,
     ) {
@@ -166,6 +173,7 @@ struct Supervision {
     reports: File,
     orders: OwnedFd,
     pipes: Option<[OwnedFd; 3]>,
+    cgroup: Option<OwnedFd>,
 }
 
 /// Makes the view, starts PID 1 and tells the server. What is returned must live as long as the
@@ -177,14 +185,20 @@ fn begin(
     server: Pid,
 ) -> Result<(Vec<MountedLayer>, OwnedFd), Failure> {
     settle(server)?;
+    let spec = &listening::hide(spec);
     let program = Program::new(&spec.command, &spec.env)?;
+    let program = program.guarded(Guards::of(spec, supervision.cgroup));
     namespace::enter(true)?;
     namespace::die_with_parent()?;
     namespace::check_parent(server);
     if spec.network == Network::None {
         network::isolate()?;
     }
-    let nesting = namespace::forbid_nesting();
+    let nesting = if spec.nested {
+        Ok(())
+    } else {
+        namespace::forbid_nesting()
+    };
     let mut view = view::build(spec)?;
     if let Err(errno) = nesting {
         view.notes.push(format!(
@@ -196,6 +210,8 @@ fn begin(
     prctl::set_dumpable(false).doing("closing the helper to others")?;
     namespace::die_with_parent()?;
 
+    let renamer = renamer(spec, &mut view);
+
     let (master, streams) = streams(spec, supervision.pipes)?;
     let (lifeline, held) = pipe2(OFlag::O_CLOEXEC).doing("making a pipe")?;
     let supervisor = Supervisor {
@@ -203,6 +219,7 @@ fn begin(
         reports: supervision.reports,
         orders: supervision.orders,
         lifeline: Some(lifeline),
+        renamer,
         timeout: spec.timeout,
     };
     unshare(CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS)
@@ -211,12 +228,12 @@ fn begin(
     let first = match unsafe { fork() }.doing("forking")? {
         ForkResult::Child => {
             drop((held, master));
-            namespace::close_all_but(&supervised(&supervisor, &streams));
+            namespace::close_all_but(&supervised(&supervisor, &streams, &program));
             init::run(spec, program, streams, supervisor)
         }
         ForkResult::Parent { child } => child,
     };
-    drop((supervisor, streams));
+    drop((supervisor, streams, program));
     let pidfd = pidfd_open(first).doing("watching the first process")?;
     forget_children(first).doing("ignoring children")?;
     announce(socket, boundary(spec, &mut view), &pidfd, master.as_ref())
@@ -224,13 +241,30 @@ fn begin(
     Ok((view.layers, held))
 }
 
+/// Starts the server of renames where one is wanted. Without it everything else works.
+fn renamer(spec: &SandboxSpec, view: &mut View) -> Option<UnixStream> {
+    if !spec.rename_shim {
+        return None;
+    }
+    shim::start(spec, &view.layers).unwrap_or_else(|failure| {
+        view.notes.push(format!(
+            "directories of the host's cannot be renamed (EXDEV): {}: {}",
+            failure.doing, failure.cause
+        ));
+        None
+    })
+}
+
 /// What PID 1 keeps: everything but its supervision and the command's streams is the helper's.
 fn supervised<'a>(
     supervisor: &'a Supervisor,
     streams: &'a Streams,
+    program: &'a Program,
 ) -> Vec<std::os::fd::BorrowedFd<'a>> {
     let mut kept = vec![supervisor.reports.as_fd(), supervisor.orders.as_fd()];
     kept.extend(supervisor.lifeline.as_ref().map(AsFd::as_fd));
+    kept.extend(program.kept());
+    kept.extend(supervisor.renamer.as_ref().map(AsFd::as_fd));
     match streams {
         Streams::Terminal(slave) => kept.push(slave.as_fd()),
         Streams::Pipes(pipes) => kept.extend(pipes.iter().map(AsFd::as_fd)),
@@ -317,13 +351,20 @@ fn answer(
             .ok_or_else(|| AccessError::NoLayer(name.to_owned()))
     };
     Ok(match question {
-        Question::Walk(layer) => Answer::Entries(walk::walk_upper(named(&layer)?.upper.as_fd())?),
+        Question::Walk(layer) => {
+            let layer = named(&layer)?;
+            let _still = shim::still(layer)
+                .map_err(|e| AccessError::io("waiting for", &RelPath::root(), &e))?;
+            Answer::Entries(walk::walk_upper(layer.upper.as_fd())?)
+        }
         Question::Open(layer, path) => {
             *opened = Some(open_regular(named(&layer)?.upper.as_fd(), &path)?);
             Answer::Opened
         }
         Question::Restore(layer, path) => {
             let layer = named(&layer)?;
+            let _still =
+                shim::still(layer).map_err(|e| AccessError::io("waiting for", &path, &e))?;
             let lower = layer
                 .lower
                 .as_ref()
@@ -333,6 +374,10 @@ fn answer(
                 None => restore::restore_unmounted(lower.as_fd(), layer.upper.as_fd(), &path)?,
             }
             Answer::Done
+        }
+        Question::Allocated(layer) => {
+            let sum = usage::allocated(named(&layer)?.upper.as_fd());
+            Answer::Bytes(sum.map_err(|e| AccessError::io("measuring", &RelPath::root(), &e))?)
         }
         Question::Sync(layer) => {
             nix::unistd::syncfs(&named(&layer)?.upper)

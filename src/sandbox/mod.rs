@@ -3,6 +3,7 @@
 
 mod agent;
 pub mod boundary;
+pub(crate) mod cgroup;
 pub mod detach;
 mod devices;
 mod failure;
@@ -10,12 +11,17 @@ mod helper;
 pub mod hidden;
 mod host;
 mod init;
+mod landlock;
+mod limits;
+mod listening;
 mod mount_api;
 mod namespace;
 mod network;
 mod overlay;
 mod ownership;
 mod probe;
+pub mod seccomp;
+mod shim;
 pub mod spec;
 mod stage;
 pub mod start;
@@ -63,6 +69,8 @@ pub enum ExitStatus {
     Signal(i32),
     /// The time limit ended it.
     TimedOut,
+    /// The session ended it: it had staged more than it may.
+    StageFull,
     /// It could not be executed: found but not executable (126), or not found (127).
     NotExecuted(u8),
     /// The sandbox or the server was lost while it ran.
@@ -75,12 +83,13 @@ impl ExitStatus {
         (self != ExitStatus::Lost).then(|| self.code())
     }
 
-    /// The status as a shell would report it (128 plus the number for a signal, 124 for a time-out).
+    /// The status as a shell would report it (128 plus the number for a signal, 124 when a
+    /// limit of time or of the stage ended it).
     pub fn code(self) -> u8 {
         match self {
             ExitStatus::Code(code) | ExitStatus::NotExecuted(code) => code,
             ExitStatus::Signal(signal) => 128u8.wrapping_add(signal as u8),
-            ExitStatus::TimedOut => 124,
+            ExitStatus::TimedOut | ExitStatus::StageFull => 124,
             ExitStatus::Lost => 125,
         }
     }

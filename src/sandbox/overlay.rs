@@ -17,7 +17,7 @@ use nix::sys::stat::Mode;
 
 use super::failure::{Doing, Failure, shown};
 use super::mount_api::{MountOption, TAME, new_mount};
-use super::probe;
+use super::{probe, shim};
 use crate::layer::Layer;
 
 /// A merged layer, not yet in place.
@@ -46,6 +46,7 @@ pub(super) fn mount(layer: &Layer) -> Result<Overlay, Failure> {
     let upper_path = layer.upper();
     make_upper(&upper_path, &layer.root).doing_at("making", &upper_path)?;
     let upper = open_dir(&upper_path).doing_at("opening", &upper_path)?;
+    shim::mend_unmounted(&layer.dir, upper.as_fd()).doing_at("putting right", &upper_path)?;
     let work_path = fresh_work(&layer.work()).doing_at("making a work directory in", &layer.dir)?;
     let work = open_dir(&work_path).doing_at("opening", &work_path)?;
 

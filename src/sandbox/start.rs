@@ -22,9 +22,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, getpid, pipe2};
 
+use super::cgroup::Cgroup;
 use super::failure::{Doing, Failure};
 use super::helper::{self, Inherited};
 use super::host;
+use super::landlock;
+use super::limits::Bounds;
 use super::spec::TerminalSize;
 use super::stage::HelperAccess;
 use super::wire::{Hardening, Prepared, Report, receive_fds};
@@ -111,6 +114,8 @@ pub struct ExitWaiter {
     supervisor: OwnedFd,
     /// The supervisor's pid when it is our own child and must be reaped.
     child: Option<Pid>,
+    /// The command's own cgroup, removed with the command.
+    cgroup: Option<Cgroup>,
     /// Keeps the supervisor from ending as long as somebody waits.
     _orders: Arc<OwnedFd>,
 }
@@ -130,6 +135,8 @@ impl ExitWaiter {
             // Somebody else may have reaped it; it has ended in any case.
             let _ = waitpid(child, None);
         }
+        // Ends in mode host what the command left in it.
+        drop(self.cgroup.take());
         status
     }
 }
@@ -187,6 +194,7 @@ enum Stage {
         reports: File,
         orders: OwnedFd,
         pipes: Option<AgentIo>,
+        bounds: Bounds,
     },
     /// The supervisor executes the command.
     Command(Box<Started>),
@@ -219,8 +227,9 @@ impl Starting {
                 reports,
                 orders,
                 pipes,
+                bounds,
             } => {
-                let (started, access) = viewed(socket, helper, reports, orders, pipes)?;
+                let (started, access) = viewed(socket, helper, reports, orders, pipes, bounds)?;
                 (started, Some(access))
             }
         };
@@ -230,11 +239,14 @@ impl Starting {
 
 fn staged(spec: &SandboxSpec) -> Result<Stage, Failure> {
     let lines = Lines::new(spec.stdio)?;
+    let bounds = Bounds::of(spec);
+    let cgroup = bounds.entrance()?;
     let inherited = |server| Inherited {
         server,
         reports: lines.inherited_reports,
         orders: lines.inherited_orders,
         pipes: lines.inherited_pipes,
+        cgroup,
     };
     let (socket, helper) = fork_helper(|socket, server| {
         helper::run(spec, inherited(socket), server);
@@ -245,6 +257,7 @@ fn staged(spec: &SandboxSpec) -> Result<Stage, Failure> {
         reports: lines.reports,
         orders: lines.orders,
         pipes: lines.pipes,
+        bounds,
     })
 }
 
@@ -255,6 +268,7 @@ fn viewed(
     reports: File,
     orders: OwnedFd,
     pipes: Option<AgentIo>,
+    bounds: Bounds,
 ) -> Result<(Started, Arc<dyn StageAccess>), Failure> {
     let (boundary, mut fds) = match hear(&socket, helper) {
         Ok((boundary, fds)) => (boundary, fds.into_iter()),
@@ -277,6 +291,7 @@ fn viewed(
         orders,
         supervisor,
         child: None,
+        bounds,
     };
     Ok((started, Arc::new(access)))
 }
@@ -289,6 +304,7 @@ pub(super) struct Started {
     pub orders: OwnedFd,
     pub supervisor: OwnedFd,
     pub child: Option<Pid>,
+    pub bounds: Bounds,
 }
 
 impl Started {
@@ -302,6 +318,7 @@ impl Started {
                 return Err(Failure::new("starting the command", lost));
             }
         };
+        self.boundary.limits = self.bounds.account(hardening.cgroup_refused);
         record(&mut self.boundary, hardening, access.is_some());
         let terminal = match &self.io {
             AgentIo::Pty(master) => {
@@ -323,6 +340,7 @@ impl Started {
                 reports: self.reports,
                 supervisor: self.supervisor,
                 child: self.child,
+                cgroup: self.bounds.into_cgroup(),
                 _orders: orders,
             },
         })
@@ -333,20 +351,27 @@ fn record(boundary: &mut Boundary, hardening: Hardening, staged: bool) {
     boundary.proc = hardening.proc;
     boundary.no_capabilities = hardening.no_capabilities;
     boundary.landlock = hardening.landlock;
+    boundary.seccomp = hardening.seccomp;
+    boundary.rename_shim = hardening.renames;
     boundary.notes.extend(hardening.notes);
     if !staged {
         return;
     }
-    if boundary.landlock.is_none() {
+    let abi = boundary.landlock.unwrap_or(0);
+    if abi < landlock::SCOPES {
         boundary.notes.push(
             "sockets of the abstract namespace outside can be connected to: cutting them off needs \
              Landlock ABI 6 (Linux 6.12)"
                 .into(),
         );
     }
-    boundary.notes.push(
-        "unix sockets that lie outside /run, /tmp and the hidden places can be connected to".into(),
-    );
+    if abi < landlock::PATH_SOCKETS {
+        boundary.notes.push(
+            "unix sockets that are made outside later, and lie outside /run, /tmp and the hidden \
+             places, can be connected to: those that listened at the start are hidden"
+                .into(),
+        );
+    }
 }
 
 /// Forks a helper that lives in `life`; our end of the connection and its pid.

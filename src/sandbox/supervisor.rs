@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -43,6 +44,9 @@ pub(super) struct Supervisor {
     pub orders: OwnedFd,
     /// Its end is the helper's end.
     pub lifeline: Option<OwnedFd>,
+    /// The way to the server of renames, see [`super::shim`]. Its end is that server's end, without
+    /// which no rename would work any more.
+    pub renamer: Option<UnixStream>,
     /// The time limit.
     pub timeout: Option<Duration>,
 }
@@ -63,11 +67,11 @@ impl Supervisor {
         confinement: Confinement,
         mut hardening: Hardening,
     ) -> ! {
-        let (signals, main, not_executed) =
-            match Self::launch(program, streams, confinement, &mut hardening) {
-                Ok(started) => started,
-                Err(failure) => self.fail(failure),
-            };
+        let launched = self.launch(program, streams, confinement, &mut hardening);
+        let (signals, main, not_executed) = match launched {
+            Ok(started) => started,
+            Err(failure) => self.fail(failure),
+        };
         let _ = codec::write(&mut self.reports, &Report::Started(hardening));
         let status = self.wait(&signals, main);
         let status = match (status, not_executed) {
@@ -80,6 +84,7 @@ impl Supervisor {
 
     /// Forks the command and waits until it was executed or could not be.
     fn launch(
+        &self,
         program: Program,
         streams: Streams,
         confinement: Confinement,
@@ -89,7 +94,9 @@ impl Supervisor {
         let (told, tell) = pipe2(OFlag::O_CLOEXEC).doing("making a pipe")?;
         // SAFETY: this process has one thread, so the child may do anything.
         let main = match unsafe { fork() }.doing("forking")? {
-            ForkResult::Child => program.become_it(streams, confinement, tell.into()),
+            ForkResult::Child => {
+                program.become_it(streams, confinement, self.renamer.as_ref(), tell.into())
+            }
             ForkResult::Parent { child } => child,
         };
         drop(tell);
@@ -107,9 +114,22 @@ impl Supervisor {
             .doing("starting the command")?;
         let mut rest = message.as_slice();
         hardening.no_capabilities = confinement == Confinement::Full;
-        if let [told::LANDLOCK, version, tail @ ..] = rest {
-            hardening.landlock = Some(u32::from(*version));
+        while let [what, value, tail @ ..] = rest {
+            match *what {
+                told::RENAMES => hardening.renames = true,
+                told::LANDLOCK => hardening.landlock = Some(u32::from(*value)),
+                told::SECCOMP => hardening.seccomp = true,
+                told::NO_CGROUP => hardening.cgroup_refused = Some(i32::from(*value)),
+                _ => break,
+            }
             rest = tail;
+        }
+        if self.renamer.is_some() && !hardening.renames {
+            hardening.notes.push(
+                "directories of the host's cannot be renamed (EXDEV): helping with that needs \
+                 Linux 5.19"
+                    .into(),
+            );
         }
         match rest {
             [] => Ok((signals, main, false)),
@@ -184,13 +204,14 @@ impl Supervisor {
         let mut polled: Vec<PollFd<'_>> = [signals.as_fd(), self.orders.as_fd()]
             .into_iter()
             .chain(self.lifeline.as_ref().map(AsFd::as_fd))
+            .chain(self.renamer.as_ref().map(AsFd::as_fd))
             .map(|fd: BorrowedFd<'_>| PollFd::new(fd, PollFlags::POLLIN))
             .collect();
         if poll(&mut polled, timeout).is_err() {
             return Order::Nothing;
         }
         let ready = |index: usize| polled.get(index).and_then(PollFd::any).unwrap_or(false);
-        if ready(2) {
+        if ready(2) || ready(3) {
             return Order::Abandoned;
         }
         let ordered = ready(1);

@@ -13,11 +13,10 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, UnlinkatFlags, fork, unlinkat};
 use serde::{Deserialize, Serialize};
 
-use super::agent::landlock;
 use super::devices::Devices;
 use super::failure::{Doing, Failure};
 use super::mount_api::{READ_ONLY, TAME, attach, clone_mount, here, pivot_into, restrict};
-use super::{init, namespace, overlay, probe};
+use super::{cgroup, init, landlock, namespace, overlay, probe, seccomp};
 use crate::layer::{Driver, Layer};
 
 /// One step and how it went.
@@ -160,7 +159,31 @@ pub(crate) fn unfit(dir: &Path) -> Result<Option<String>, Errno> {
     Ok(probe::unfit(dir.as_fd()).map(|(name, reason)| format!("{name}, {reason}")))
 }
 
-/// The kernel's Landlock ABI, 0 without.
-pub(crate) fn landlock_abi() -> i32 {
-    landlock::abi()
+/// The kernel's Landlock ABI, 0 without. **Must be called while the process has one thread.**
+pub(crate) fn landlock_abi() -> u32 {
+    let child = fork_child(|| namespace::leave(landlock::tried() as i32));
+    match child.and_then(|child| waitpid(child, None)) {
+        Ok(WaitStatus::Exited(_, abi)) => u32::try_from(abi).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Puts the command's seccomp filter on a process that then ends. **Must be called while the
+/// process has one thread.**
+pub(crate) fn seccomp() -> Result<(), String> {
+    let child = fork_child(|| {
+        let refused =
+            nix::sys::prctl::set_no_new_privs().is_err() || seccomp::put_up(false).is_err();
+        namespace::leave(i32::from(refused));
+    });
+    match child.and_then(|child| waitpid(child, None)) {
+        Ok(WaitStatus::Exited(_, 0)) => Ok(()),
+        Ok(_) => Err("the kernel does not take the filter".into()),
+        Err(errno) => Err(errno.desc().into()),
+    }
+}
+
+/// Which limits a cgroup can hold here; see [`cgroup::tried`].
+pub(crate) fn cgroup() -> Result<Vec<&'static str>, String> {
+    cgroup::tried()
 }

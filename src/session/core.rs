@@ -60,6 +60,8 @@ pub struct Session {
     ballast: Option<Ballast>,
     /// The journal could not be written the last time.
     unwritten: bool,
+    /// The command was stopped because it had staged too much.
+    stage_full: bool,
     pub(super) ending: bool,
 }
 
@@ -90,6 +92,7 @@ impl Session {
             exit: None,
             ballast: None,
             unwritten: false,
+            stage_full: false,
             ending: false,
         }
     }
@@ -158,6 +161,20 @@ impl Session {
         }
     }
 
+    fn stage_is_full(&mut self, used: u64, limit: u64) {
+        if self.agent.is_none() {
+            return;
+        }
+        self.stage_full = true;
+        self.notice(format!(
+            "The command is being stopped: what it staged takes {} MiB on the disk, {} MiB are \
+             allowed. Everything staged so far can be reviewed.",
+            used.div_ceil(1 << 20),
+            limit >> 20
+        ));
+        self.stop_agent();
+    }
+
     /// Carries one event out.
     pub fn handle(&mut self, event: Event) {
         match event {
@@ -184,12 +201,18 @@ impl Session {
                 self.conclude_when_quiet();
             }
             Event::Exited(status) => {
-                self.exit = Some(status);
+                let stopped = std::mem::take(&mut self.stage_full);
+                self.exit = Some(if stopped {
+                    ExitStatus::StageFull
+                } else {
+                    status
+                });
                 if let Some(agent) = &mut self.agent {
                     agent.exited();
                 }
                 self.conclude_when_quiet();
             }
+            Event::StageFull { used, limit } => self.stage_is_full(used, limit),
             Event::Hinted(hint) => self.hinted(hint),
             Event::Done(done) => self.done(*done),
             Event::WorkerLost => self.worker_lost(),

@@ -44,6 +44,13 @@ pub enum Event {
     OutputEnded,
     /// The command has ended.
     Exited(ExitStatus),
+    /// The uppers hold more than they may.
+    StageFull {
+        /// Allocated bytes.
+        used: u64,
+        /// What they may hold.
+        limit: u64,
+    },
     /// The watch saw something.
     Hinted(Hint),
     /// The worker has finished a job.

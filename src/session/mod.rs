@@ -17,6 +17,7 @@ mod requests;
 mod serve;
 pub mod server;
 mod socket;
+mod stage_limit;
 pub mod state;
 pub mod store;
 #[cfg(test)]

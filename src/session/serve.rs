@@ -21,6 +21,7 @@ use super::core::Session;
 use super::event::Event;
 use super::outbox::Gate;
 use super::records::{Records, terminal_size};
+use super::stage_limit;
 use super::state::{CommitRecord, RunState, SessionInfo, Update};
 use super::store::Store;
 use super::worker::{Job, Then, Worker};
@@ -150,6 +151,7 @@ impl Server {
             Some((running, ..)) => running.access.clone(),
             None => access,
         };
+        let held = access.clone();
         let jobs = match (access, tracker) {
             (Some(access), Some(tracker)) => {
                 let (layers, commits) = (info.layers.clone(), info.dir.join("commits"));
@@ -162,6 +164,12 @@ impl Server {
             }
             _ => None,
         };
+        if let (Some((running, ..)), Some(access)) = (&command, &held)
+            && let Some(limit) = stage_limit::of(&running.boundary)
+        {
+            stage_limit::watch(limit, &info.layers, access, events.clone())?;
+        }
+        drop(held);
         let mut started = None;
         let agent = match command {
             Some((running, words, stdio)) => {

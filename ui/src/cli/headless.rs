@@ -154,6 +154,14 @@ impl Session {
             Some(ExitStatus::TimedOut) => {
                 writeln!(err, "error: the time limit has ended the command").ok();
             }
+            Some(ExitStatus::StageFull) => {
+                writeln!(
+                    err,
+                    "error: the command has staged more than it may and was stopped; what is staged \
+                     can be reviewed"
+                )
+                .ok();
+            }
             // What could not be executed has said so itself, as a shell would.
             Some(_) => {}
         }

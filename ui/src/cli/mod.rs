@@ -19,7 +19,6 @@ mod decide;
 mod diff;
 mod discard;
 mod doctor;
-mod duration;
 mod error;
 #[cfg(test)]
 mod fixture;
@@ -38,7 +37,6 @@ mod review;
 mod run;
 mod screen;
 mod session_arg;
-mod size;
 mod start;
 mod status;
 mod stop;

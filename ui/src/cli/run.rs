@@ -7,11 +7,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use pvisor::config::{Config, EnvArg, Flag, Hangup, Places, Sources, environment, load, mount};
+use pvisor::config::{
+    Config, EnvArg, Flag, Hangup, Places, Sources, environment, limits, load, mount,
+};
 use pvisor::policy::{Level, Origin, Policy, Rule};
 use pvisor::protocol::{Hello, PROTOCOL_VERSION, Request, Role};
 use pvisor::sandbox::spec::{CacheMode, DriverChoice, Limits, Network, TerminalSize};
-use pvisor::sandbox::{Mode, MountAccess, MountSpec, SandboxSpec, Stdio, hidden};
+use pvisor::sandbox::{Boundary, Mode, MountAccess, MountSpec, SandboxSpec, Stdio, hidden};
 use pvisor::session::server::{self, RunRequest};
 use pvisor::session::state::RunState;
 use pvisor::session::store::{LAST, SessionRecord};
@@ -19,7 +21,7 @@ use pvisor::text::visible;
 
 use super::context::{Context, shown};
 use super::error::{CliError, NO_SANDBOX};
-use super::{duration, headless, screen, session_arg, size};
+use super::{headless, screen, session_arg, status};
 
 /// Run a command on staged layers, and show its terminal and its changes
 ///
@@ -59,7 +61,7 @@ pub struct Args {
     #[arg(long)]
     detach: bool,
     /// End the command after this long: 90s, 5m, 1h30m
-    #[arg(long, value_name = "D", value_parser = duration::parse)]
+    #[arg(long, value_name = "D", value_parser = limits::parse_duration)]
     timeout: Option<Duration>,
     /// Run on the layers of a session that has ended [default: last]
     #[arg(
@@ -71,13 +73,13 @@ pub struct Args {
     )]
     resume: Option<OsString>,
     /// The most memory its processes may use together: 512M, 4G
-    #[arg(long, value_name = "S", value_parser = size::parse)]
+    #[arg(long, value_name = "S", value_parser = limits::parse_bytes)]
     memory: Option<u64>,
     /// How many processors it may keep busy: 1.5
-    #[arg(long, value_name = "N", value_parser = size::parse_cpus)]
+    #[arg(long, value_name = "N", value_parser = limits::parse_cpus)]
     cpus: Option<u64>,
     /// The most that may be staged: 2G
-    #[arg(long, value_name = "S", value_parser = size::parse)]
+    #[arg(long, value_name = "S", value_parser = limits::parse_bytes)]
     stage_max: Option<u64>,
     /// How long what the file server said is believed
     #[arg(long, value_enum, default_value = "default")]
@@ -216,6 +218,7 @@ pub fn run(args: Args, context: &Context) -> Result<ExitCode, CliError> {
     // From here on nothing is a usage error: whatever failed, the command did not run.
     let (client, welcome) =
         started.map_err(|error| CliError::from(error).with_status(NO_SANDBOX))?;
+    warn_of_limits(&welcome.state.boundary)?;
     if args.detach {
         let id = welcome.state.info.as_ref().map(|info| info.id.clone());
         let id = id.unwrap_or_default();
@@ -418,7 +421,7 @@ fn request(
             home,
             private: PathBuf::new(),
             stdio,
-            timeout: args.timeout,
+            timeout: args.timeout.or(config.limits.timeout),
             network: config.network,
             driver: match args.driver {
                 DriverArg::Auto => DriverChoice::Auto,
@@ -432,12 +435,7 @@ fn request(
             },
             observe: args.observe,
             policy: policy(args)?,
-            limits: Limits {
-                memory: args.memory,
-                cpu_millis: args.cpus,
-                stage: args.stage_max,
-                ..Limits::default()
-            },
+            limits: bounds(args, config),
             rename_shim: !args.no_rename_shim,
             nested: args.allow_nested,
         },
@@ -445,6 +443,34 @@ fn request(
         workspace,
         settings: config.session(),
     })
+}
+
+/// A bound on memory or processors is always somebody's wish: who relies on it is told at once when
+/// nothing holds it. (The built-in one on processes is told by `status`.)
+fn warn_of_limits(boundary: &Boundary) -> Result<(), CliError> {
+    for limit in &boundary.limits {
+        let wished = matches!(limit.name.as_str(), "memory" | "cpus" | "stage");
+        if wished && limit.by.is_none() {
+            writeln!(
+                std::io::stderr().lock(),
+                "warning: limit {}: {}",
+                visible(limit.name.as_bytes()),
+                visible(status::limited(limit).as_bytes())
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// A flag counts before the settings.
+fn bounds(args: &Args, config: &Config) -> Limits {
+    let settings = config.limits.limits();
+    Limits {
+        memory: args.memory.or(settings.memory),
+        cpu_millis: args.cpus.or(settings.cpu_millis),
+        stage: args.stage_max.or(settings.stage),
+        ..settings
+    }
 }
 
 /// The rules of the command line.

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use pvisor::sandbox::boundary::LimitBoundary;
 use pvisor::session::store::SessionRecord;
 use pvisor::text::visible;
 
@@ -31,6 +32,32 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
         std::io::stdout().write_all(text(&record).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A bound as a person writes it, and what holds it.
+pub fn limited(limit: &LimitBoundary) -> String {
+    let value = match limit.name.as_str() {
+        "cpus" => format!("{}", limit.value as f64 / 1000.0),
+        "processes" | "open files" => limit.value.to_string(),
+        _ => bytes(limit.value),
+    };
+    match (&limit.by, &limit.reason) {
+        (Some(by), _) => format!("{value} (by {by})"),
+        (None, Some(reason)) => format!("{value}, NOT enforced: {reason}"),
+        (None, None) => format!("{value}, NOT enforced"),
+    }
+}
+
+/// In the largest unit that tells it exactly.
+fn bytes(count: u64) -> String {
+    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    let exact = units
+        .into_iter()
+        .find(|(shift, _)| count > 0 && count % (1 << shift) == 0);
+    exact.map_or_else(
+        || count.to_string(),
+        |(shift, unit)| format!("{}{unit}", count >> shift),
+    )
 }
 
 fn text(record: &SessionRecord) -> String {
@@ -78,6 +105,10 @@ fn text(record: &SessionRecord) -> String {
         );
         let abi = boundary.landlock.map(|abi| format!("ABI {abi}"));
         row("landlock", abi.unwrap_or_else(|| "no".into()));
+    }
+    for limit in &boundary.limits {
+        let name = format!("limit {}", safe(&limit.name));
+        row(&name, safe(&limited(limit)));
     }
     row("proc", safe(&boundary.proc));
     row("network", safe(&boundary.network));

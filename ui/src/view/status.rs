@@ -134,6 +134,7 @@ fn run(state: &SessionState) -> (&'static str, String) {
                 ExitStatus::Code(code) => format!("{word} {code}"),
                 ExitStatus::Signal(signal) => format!("{word} by signal {signal}"),
                 ExitStatus::TimedOut => format!("{word}: time is up"),
+                ExitStatus::StageFull => format!("{word}: stage is full"),
                 ExitStatus::NotExecuted(_) => format!("{word}: not executed"),
                 ExitStatus::Lost => format!("{word}: lost"),
             }
