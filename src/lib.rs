@@ -23,6 +23,7 @@ pub mod config;
 pub mod diff;
 pub mod doctor;
 pub mod emulator;
+pub mod fuse;
 pub mod layer;
 pub mod overlay;
 pub mod path;

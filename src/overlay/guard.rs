@@ -61,6 +61,11 @@ pub trait Guard: Send + Sync {
     /// An access has happened; `bytes` for reads and writes of content.
     fn observed(&self, layer: &str, path: &RelPath, access: Access, bytes: u64);
 
+    /// Whether there is a rule at all: otherwise nothing need be asked.
+    fn decides(&self) -> bool {
+        true
+    }
+
     /// Whether [`Guard::observed`] is listened to: otherwise it need not be called.
     fn observes(&self) -> bool;
 }
@@ -85,6 +90,10 @@ impl Guard for Unguarded {
     fn observed(&self, _: &str, _: &RelPath, _: Access, _: u64) {}
 
     fn observes(&self) -> bool {
+        false
+    }
+
+    fn decides(&self) -> bool {
         false
     }
 }
