@@ -11,6 +11,7 @@ mod cli_contract;
 mod confinement;
 mod conflicts;
 mod decide_commit_undo;
+mod faults;
 mod hard_to_see;
 mod impossible;
 mod keys;

@@ -27,23 +27,30 @@ pub struct SmallDisk {
 impl SmallDisk {
     /// Mounts one; `None`, with the reason printed, where that cannot be done.
     pub fn mount(world: &World, name: &str, kind: Kind) -> Option<Self> {
-        let mounted = Self::try_mount(world, name, kind);
+        let path = world.root.join(name);
+        if nix::unistd::geteuid().is_root() {
+            std::fs::create_dir(&path).expect("a new directory");
+        }
+        Self::mount_at(world, path, kind)
+    }
+
+    /// As [`SmallDisk::mount`], over a directory that is there.
+    pub fn mount_at(world: &World, path: PathBuf, kind: Kind) -> Option<Self> {
+        let mounted = Self::try_mount(world, path, kind);
         let probed = mounted.as_ref().map(|_| ()).map_err(Clone::clone);
         capability::decide(&world.test, Capability::SmallDisk, probed).then_some(mounted.ok()?)
     }
 
-    fn try_mount(world: &World, name: &str, kind: Kind) -> Result<Self, String> {
+    fn try_mount(world: &World, path: PathBuf, kind: Kind) -> Result<Self, String> {
         if !nix::unistd::geteuid().is_root() {
             return Err("only root can mount one where a session can be led from".into());
         }
-        let path = world.root.join(name);
-        std::fs::create_dir(&path).map_err(|e| e.to_string())?;
         let at = path.to_str().ok_or("a path that is not text")?;
         match kind {
             Kind::Tmpfs => run("mount", &["-t", "tmpfs", "-o", "size=4m", "none", at])?,
             Kind::Ext4 => {
-                let image = world.root.join(format!("{name}.img"));
-                let image = image.to_str().ok_or("a path that is not text")?;
+                let image = format!("{at}.img");
+                let image = Some(image.as_str()).ok_or("a path that is not text")?;
                 run("truncate", &["-s", "4M", image])?;
                 run("mkfs.ext4", &["-q", "-m", "0", image])?;
                 run("mount", &["-o", "loop", image, at])?;
