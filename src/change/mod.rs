@@ -5,6 +5,7 @@ mod baseline;
 mod compare;
 mod conflict;
 mod content;
+mod entries;
 mod git_index;
 mod host;
 mod ignored;
@@ -14,7 +15,7 @@ mod risk;
 mod scan;
 pub mod tracker;
 
-pub use tracker::{ChangeError, Tracker};
+pub use tracker::{ChangeError, Moves, Tracker};
 
 use serde::{Deserialize, Serialize};
 

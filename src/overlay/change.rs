@@ -100,7 +100,11 @@ impl Overlay {
         let mut file = None;
         match new {
             New::File { mode } => {
-                file = Some(calls::create_at(dir.as_fd(), name, masked(*mode)? & 0o7777)?);
+                file = Some(calls::create_at(
+                    dir.as_fd(),
+                    name,
+                    masked(*mode)? & 0o7777,
+                )?);
             }
             New::Dir { mode } => {
                 nix::sys::stat::mkdirat(dir, name, calls::permissions(masked(*mode)?))?;
@@ -321,7 +325,9 @@ impl Overlay {
         }
         drop(state);
         drop(taken);
-        let was_last = sight.upper.is_some_and(|stat| stat.nlink <= 1 || stat.is_dir());
+        let was_last = sight
+            .upper
+            .is_some_and(|stat| stat.nlink <= 1 || stat.is_dir());
         if was_last {
             self.budget.settle(node, None);
             self.table().removed(node);
@@ -411,7 +417,10 @@ impl Overlay {
 
     /// Sticky directories are the kernel's business; what it cannot know is that nothing may be
     /// hidden that a copy-up of the parent would need.
-    #[allow(clippy::unused_self, reason = "the place for checks that need the overlay")]
+    #[allow(
+        clippy::unused_self,
+        reason = "the place for checks that need the overlay"
+    )]
     fn may_remove(&self, _: &Caller, _: &Arc<Node>, node: &Arc<Node>) -> Result<()> {
         if node.state().bare {
             return Err(Errno::EBUSY);

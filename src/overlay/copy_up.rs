@@ -90,9 +90,9 @@ impl Overlay {
     /// Copies the object into the work directory.
     fn copy(&self, place: &Place, stat: &Stat, length: u64) -> Result<Copy> {
         let name = self.temporary();
-        let made = self.copy_to(place, stat, length, &name).and_then(|()| {
-            calls::stat_at(self.work(), &name)?.ok_or(Errno::ENOENT)
-        });
+        let made = self
+            .copy_to(place, stat, length, &name)
+            .and_then(|()| calls::stat_at(self.work(), &name)?.ok_or(Errno::ENOENT));
         match made {
             Ok(stat) => Ok(Copy { name, stat }),
             Err(e) => {
@@ -111,8 +111,7 @@ impl Overlay {
                 let wanted = stat.size.min(length);
                 self.budget.room_for(wanted.min(stat.allocated()))?;
                 if wanted > 0
-                    && (wanted < stat.size
-                        || content::share_blocks(&source, &target).is_err())
+                    && (wanted < stat.size || content::share_blocks(&source, &target).is_err())
                 {
                     content::copy_bytes(&source, &target, wanted).map_err(|e| errno(&e))?;
                 }
@@ -150,7 +149,10 @@ impl Overlay {
             return calls::open_at(place.dir(), &place.name, flags);
         }
         // A removed file, held open: its own descriptor, or another one of the same object.
-        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&*place.dir));
+        let path = format!(
+            "/proc/self/fd/{}",
+            std::os::fd::AsRawFd::as_raw_fd(&*place.dir)
+        );
         match nix::fcntl::open(
             path.as_str(),
             flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY,
@@ -262,7 +264,13 @@ impl Overlay {
         paths
             .iter()
             .filter_map(|path| self.sibling(path, key).ok().flatten())
-            .filter(|name| !node.state().names.iter().any(|n| n.is(&name.parent, &name.name)))
+            .filter(|name| {
+                !node
+                    .state()
+                    .names
+                    .iter()
+                    .any(|n| n.is(&name.parent, &name.name))
+            })
             .collect()
     }
 

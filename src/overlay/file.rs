@@ -313,12 +313,7 @@ impl Overlay {
     }
 
     /// Copies a range between two open files within the file system beneath.
-    pub fn copy_range(
-        &self,
-        from: (u64, u64),
-        to: (u64, u64),
-        length: u64,
-    ) -> Result<usize> {
+    pub fn copy_range(&self, from: (u64, u64), to: (u64, u64), length: u64) -> Result<usize> {
         let (source, target) = (self.handle(from.0)?, self.handle(to.0)?);
         let (from_file, to_file) = (self.backing(&source)?, self.backing(&target)?);
         self.room_to_write(&to_file, to.1, length)?;

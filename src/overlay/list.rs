@@ -217,8 +217,14 @@ impl Overlay {
         };
         // Both sides: only a look tells whether the lower's directory shows.
         if merged.upper.is_none() || merged.lower.is_none() {
-            let upper = merged.upper.zip(upper_dev).map(|(i, d)| (i, d, Side::Upper));
-            let lower = merged.lower.zip(lower_dev).map(|(i, d)| (i, d, Side::Lower));
+            let upper = merged
+                .upper
+                .zip(upper_dev)
+                .map(|(i, d)| (i, d, Side::Upper));
+            let lower = merged
+                .lower
+                .zip(lower_dev)
+                .map(|(i, d)| (i, d, Side::Lower));
             if let Some((ino, dev, side)) = upper.or(lower) {
                 return Ok(self.table().number(Key { side, dev, ino }));
             }
@@ -315,7 +321,12 @@ impl Overlay {
 
     /// Lists one side. An upper's directory that its maker closed is ours to read: who may list it
     /// was decided before.
-    fn readable(&self, dir: &Arc<Node>, side: Side, fd: &std::os::fd::OwnedFd) -> Result<Vec<calls::Child>> {
+    fn readable(
+        &self,
+        dir: &Arc<Node>,
+        side: Side,
+        fd: &std::os::fd::OwnedFd,
+    ) -> Result<Vec<calls::Child>> {
         match calls::children(fd.as_fd()) {
             Err(Errno::EACCES) if side == Side::Upper => {
                 let mode = calls::stat_fd(fd.as_fd())?.mode;

@@ -242,7 +242,13 @@ impl Overlay {
         if let Some((other, _)) = &replaced {
             self.keep_orphan(other, &to.parent, &to.name, &target);
         }
-        let moved = self.move_over(&node, (&out, &from.name), (&into, &to.name), &target, leaves);
+        let moved = self.move_over(
+            &node,
+            (&out, &from.name),
+            (&into, &to.name),
+            &target,
+            leaves,
+        );
         if let Some((other, _)) = &replaced {
             match &moved {
                 Ok(()) => {

@@ -56,7 +56,7 @@ pub fn decide(
 /// Whether `commit --all` and `approve --all` take this change: not in the layer `home`, not
 /// ignored (unless `ignored`), and something that can be committed at all.
 pub fn is_taken_by_all(change: &Change, ignored: bool) -> bool {
-    change.key.layer != layer::HOME
+    !layer::is_of_home(&change.key.layer)
         && (ignored || change.class != Class::Ignored)
         && !change.risks.contains(&Risk::Uncommittable)
 }

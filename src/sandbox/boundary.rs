@@ -32,6 +32,9 @@ pub struct Boundary {
     pub hidden: Vec<String>,
     /// Places the agent writes directly, as paths.
     pub writable: Vec<String>,
+    /// Private places that live on across sessions, as paths.
+    #[serde(default)]
+    pub kept: Vec<String>,
     /// What could not be had and what that means, one sentence each.
     pub notes: Vec<String>,
 }
@@ -54,7 +57,7 @@ pub struct LimitBoundary {
 pub struct LayerBoundary {
     /// Layer name.
     pub name: String,
-    /// `overlayfs` or `fuse`.
+    /// `overlayfs`, `fuse`, or `read-only` where it is not staged.
     pub driver: String,
     /// Why this driver.
     pub reason: String,

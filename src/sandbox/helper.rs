@@ -18,6 +18,7 @@ use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
 use super::agent::{Guards, Program, Streams};
 use super::failure::{Doing, Failure};
+use super::file_server::{self, FileServer};
 use super::spec::Network;
 use super::supervisor::{Reach, Supervisor};
 use super::view::{self, MountedLayer, View};
@@ -27,7 +28,7 @@ use super::{
 };
 use crate::RelPath;
 use crate::layer::direct::open_regular;
-use crate::layer::{AccessError, Layer, restore, usage, walk};
+use crate::layer::{AccessError, Driver, Layer, restore, usage, walk};
 use crate::protocol::codec;
 use crate::pty::Pty;
 
@@ -43,6 +44,8 @@ pub(super) struct Inherited {
     pub pipes: Option<[OwnedFd; 3]>,
     /// `cgroup.procs` of the command's own cgroup, if it has one.
     pub cgroup: Option<OwnedFd>,
+    /// The file server's end of its line to the session.
+    pub gate: Option<UnixStream>,
 }
 
 /// The life of the helper of a running command. `server` is the parent.
@@ -54,6 +57,7 @@ pub(super) fn run(spec: &SandboxSpec, inherited: Inherited, server: Pid) -> ! {
     ];
     kept.extend(inherited.pipes.iter().flatten().map(AsFd::as_fd));
     kept.extend(inherited.cgroup.iter().map(AsFd::as_fd));
+    kept.extend(inherited.gate.iter().map(AsFd::as_fd));
     namespace::close_all_but(&kept);
     let Inherited {
         server: mut socket,
@@ -61,8 +65,13 @@ pub(super) fn run(spec: &SandboxSpec, inherited: Inherited, server: Pid) -> ! {
         orders,
         pipes,
         cgroup,
+        gate,
     } = inherited;
-    let (layers, _lifeline) = match begin(
+    let lines = file_server::Lines {
+        gate,
+        log: file_server::log_of_this_process(),
+    };
+    let (layers, files, _lifeline) = match begin(
         spec,
         &socket,
         Supervision {
@@ -71,6 +80,7 @@ pub(super) fn run(spec: &SandboxSpec, inherited: Inherited, server: Pid) -> ! {
             pipes,
             cgroup,
         },
+        lines,
         server,
     ) {
         Ok(started) => started,
@@ -80,7 +90,7 @@ pub(super) fn run(spec: &SandboxSpec, inherited: Inherited, server: Pid) -> ! {
             namespace::leave(125)
         }
     };
-    serve(socket, &layers)
+    serve(socket, &layers, files.as_ref())
 }
 
 /// The life of a helper for layers that are not mounted.
@@ -99,7 +109,7 @@ pub(super) fn run_unmounted(layers: &[Layer], mut socket: UnixStream, server: Pi
             if codec::write(&mut socket, &Prepared::View(Box::default())).is_err() {
                 namespace::leave(0);
             }
-            serve(socket, &layers)
+            serve(socket, &layers, None)
         }
         Err(failure) => {
             let _ = codec::write(&mut socket, &Prepared::Failed(failure));
@@ -119,6 +129,7 @@ fn open_layers(layers: &[Layer]) -> Result<Vec<MountedLayer>, Failure> {
                 lower: overlay::open_dir(&layer.root).ok(),
                 upper: overlay::open_dir(&upper).doing_at("opening", &upper)?,
                 merged: None,
+                driver: layer.driver,
             })
         })
         .collect()
@@ -176,14 +187,18 @@ struct Supervision {
     cgroup: Option<OwnedFd>,
 }
 
+/// The layers, who serves those that the kernel does not merge, and PID 1's lifeline.
+type Begun = (Vec<MountedLayer>, Option<FileServer>, OwnedFd);
+
 /// Makes the view, starts PID 1 and tells the server. What is returned must live as long as the
 /// helper: the other end of PID 1's lifeline.
 fn begin(
     spec: &SandboxSpec,
     socket: &UnixStream,
     supervision: Supervision,
+    lines: file_server::Lines,
     server: Pid,
-) -> Result<(Vec<MountedLayer>, OwnedFd), Failure> {
+) -> Result<Begun, Failure> {
     settle(server)?;
     let spec = &listening::hide(spec);
     let program = Program::new(&spec.command, &spec.env)?;
@@ -199,7 +214,7 @@ fn begin(
     } else {
         namespace::forbid_nesting()
     };
-    let mut view = view::build(spec)?;
+    let mut view = view::build(spec, lines)?;
     if let Err(errno) = nesting {
         view.notes.push(format!(
             "user namespaces inside are not forbidden ({}); they give no right over this one",
@@ -221,6 +236,10 @@ fn begin(
         lifeline: Some(lifeline),
         renamer,
         timeout: spec.timeout,
+        files: match &view.file_server {
+            Some(files) => Some(files.line()?),
+            None => None,
+        },
     };
     unshare(CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS)
         .doing("making pid, ipc and uts namespaces")?;
@@ -238,7 +257,7 @@ fn begin(
     forget_children(first).doing("ignoring children")?;
     announce(socket, boundary(spec, &mut view), &pidfd, master.as_ref())
         .doing("answering the server")?;
-    Ok((view.layers, held))
+    Ok((view.layers, view.file_server, held))
 }
 
 /// Starts the server of renames where one is wanted. Without it everything else works.
@@ -265,6 +284,7 @@ fn supervised<'a>(
     kept.extend(supervisor.lifeline.as_ref().map(AsFd::as_fd));
     kept.extend(program.kept());
     kept.extend(supervisor.renamer.as_ref().map(AsFd::as_fd));
+    kept.extend(supervisor.files.as_ref().map(AsFd::as_fd));
     match streams {
         Streams::Terminal(slave) => kept.push(slave.as_fd()),
         Streams::Pipes(pipes) => kept.extend(pipes.iter().map(AsFd::as_fd)),
@@ -299,6 +319,7 @@ fn boundary(spec: &SandboxSpec, view: &mut View) -> Boundary {
         network: spec.network.name().into(),
         hidden: std::mem::take(&mut view.hidden),
         writable: std::mem::take(&mut view.writable),
+        kept: std::mem::take(&mut view.kept),
         notes: std::mem::take(&mut view.notes),
         ..Boundary::default()
     }
@@ -326,10 +347,10 @@ pub(super) fn pidfd_open(pid: Pid) -> Result<OwnedFd, Errno> {
 }
 
 /// Answers until the server lets go.
-fn serve(mut socket: UnixStream, layers: &[MountedLayer]) -> ! {
+fn serve(mut socket: UnixStream, layers: &[MountedLayer], files: Option<&FileServer>) -> ! {
     while let Ok(Some(question)) = codec::read::<Question>(&mut socket) {
         let mut opened = None;
-        let answer = answer(layers, question, &mut opened).unwrap_or_else(Answer::Refused);
+        let answer = answer(layers, files, question, &mut opened).unwrap_or_else(Answer::Refused);
         let sent = codec::write(&mut socket, &answer).is_ok();
         let passed = opened.is_none_or(|fd| send_fds(&socket, &[fd.as_fd()]).is_ok());
         if !(sent && passed) {
@@ -341,6 +362,7 @@ fn serve(mut socket: UnixStream, layers: &[MountedLayer]) -> ! {
 
 fn answer(
     layers: &[MountedLayer],
+    files: Option<&FileServer>,
     question: Question,
     opened: &mut Option<OwnedFd>,
 ) -> Result<Answer, AccessError> {
@@ -357,6 +379,9 @@ fn answer(
                 .map_err(|e| AccessError::io("waiting for", &RelPath::root(), &e))?;
             Answer::Entries(walk::walk_upper(layer.upper.as_fd())?)
         }
+        Question::Look(layer, paths) => {
+            Answer::Entries(walk::look_upper(named(&layer)?.upper.as_fd(), &paths)?)
+        }
         Question::Open(layer, path) => {
             *opened = Some(open_regular(named(&layer)?.upper.as_fd(), &path)?);
             Answer::Opened
@@ -369,7 +394,9 @@ fn answer(
                 .lower
                 .as_ref()
                 .ok_or_else(|| refused("restoring", &path, Errno::ENOENT))?;
-            match &layer.merged {
+            // A view whose server has ended is no view any more: nothing else can write the upper.
+            let is_dead = layer.driver == Driver::Fuse && files.is_none_or(FileServer::has_ended);
+            match layer.merged.as_ref().filter(|_| !is_dead) {
                 Some(merged) => restore::restore_live(lower.as_fd(), merged.as_fd(), &path)?,
                 None => restore::restore_unmounted(lower.as_fd(), layer.upper.as_fd(), &path)?,
             }
@@ -380,7 +407,14 @@ fn answer(
             Answer::Bytes(sum.map_err(|e| AccessError::io("measuring", &RelPath::root(), &e))?)
         }
         Question::Sync(layer) => {
-            nix::unistd::syncfs(&named(&layer)?.upper)
+            let layer = named(&layer)?;
+            if layer.driver == Driver::Fuse
+                && let Some(merged) = &layer.merged
+            {
+                // What the kernel still keeps for the file server; one that has ended gets nothing.
+                let _ = nix::unistd::syncfs(merged);
+            }
+            nix::unistd::syncfs(&layer.upper)
                 .map_err(|errno| refused("syncing", &RelPath::root(), errno))?;
             Answer::Done
         }

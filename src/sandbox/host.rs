@@ -45,6 +45,7 @@ pub(super) fn start(spec: &SandboxSpec) -> Result<Started, Failure> {
         lifeline: None,
         renamer: None,
         timeout: spec.timeout,
+        files: None,
     };
     // SAFETY: the caller promises that this process has one thread, so the child may do anything.
     let child = match unsafe { fork() }.doing("forking the supervisor")? {
@@ -82,6 +83,7 @@ pub(super) fn start(spec: &SandboxSpec) -> Result<Started, Failure> {
         supervisor: pidfd_open(child).doing("watching the supervisor")?,
         child: Some(child),
         bounds,
+        gate: None,
     })
 }
 

@@ -4,9 +4,13 @@
 mod agent;
 pub mod boundary;
 pub(crate) mod cgroup;
+pub mod choice;
 pub mod detach;
 mod devices;
 mod failure;
+mod fence;
+mod file_server;
+mod fuse_mount;
 mod helper;
 pub mod hidden;
 mod host;
@@ -19,11 +23,14 @@ mod namespace;
 mod network;
 mod overlay;
 mod ownership;
+mod place;
 mod probe;
+mod rights;
 pub mod seccomp;
 mod shim;
 pub mod spec;
 mod stage;
+mod staging;
 pub mod start;
 pub mod submounts;
 mod supervisor;
@@ -32,11 +39,13 @@ mod view;
 mod wire;
 
 pub use boundary::Boundary;
+pub use choice::{Clash, clash};
 pub use overlay::make_upper;
 pub use spec::{MountAccess, MountSpec, SandboxSpec, Stdio};
 pub use start::{
     AgentIo, Control, ExitWaiter, Running, SandboxError, Starting, begin, open_unmounted, start,
 };
+pub use submounts::Submounts;
 
 use serde::{Deserialize, Serialize};
 
@@ -75,12 +84,15 @@ pub enum ExitStatus {
     NotExecuted(u8),
     /// The sandbox or the server was lost while it ran.
     Lost,
+    /// The file server of its layers has ended, and with it everything that needed its files.
+    FilesLost,
 }
 
 impl ExitStatus {
     /// [`Self::code`], if the command's end was seen at all.
     pub fn known(self) -> Option<u8> {
-        (self != ExitStatus::Lost).then(|| self.code())
+        let known = !matches!(self, ExitStatus::Lost | ExitStatus::FilesLost);
+        known.then(|| self.code())
     }
 
     /// The status as a shell would report it (128 plus the number for a signal, 124 when a
@@ -90,7 +102,7 @@ impl ExitStatus {
             ExitStatus::Code(code) | ExitStatus::NotExecuted(code) => code,
             ExitStatus::Signal(signal) => 128u8.wrapping_add(signal as u8),
             ExitStatus::TimedOut | ExitStatus::StageFull => 124,
-            ExitStatus::Lost => 125,
+            ExitStatus::Lost | ExitStatus::FilesLost => 125,
         }
     }
 }

@@ -57,6 +57,13 @@ impl StageAccess for HelperAccess {
         }
     }
 
+    fn look(&self, layer: &str, paths: &[(RelPath, bool)]) -> Result<Vec<UpperEntry>, AccessError> {
+        match self.ask(&Question::Look(layer.to_owned(), paths.to_vec()))? {
+            (Answer::Entries(entries), _) => Ok(entries),
+            _ => Err(AccessError::HelperGone),
+        }
+    }
+
     fn open(&self, layer: &str, path: &RelPath) -> Result<OwnedFd, AccessError> {
         let (_, fd) = self.ask(&Question::Open(layer.to_owned(), path.clone()))?;
         fd.ok_or(AccessError::HelperGone)

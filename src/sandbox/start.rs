@@ -22,6 +22,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, getpid, pipe2};
 
+use super::boundary::LayerBoundary;
 use super::cgroup::Cgroup;
 use super::failure::{Doing, Failure};
 use super::helper::{self, Inherited};
@@ -31,8 +32,8 @@ use super::limits::Bounds;
 use super::spec::TerminalSize;
 use super::stage::HelperAccess;
 use super::wire::{Hardening, Prepared, Report, receive_fds};
-use super::{Boundary, ExitStatus, Mode, SandboxSpec, Stdio, namespace};
-use crate::layer::{Layer, StageAccess};
+use super::{Boundary, ExitStatus, Mode, SandboxSpec, Stdio, choice, namespace};
+use crate::layer::{Driver, Layer, StageAccess};
 use crate::protocol::codec;
 use crate::pty;
 
@@ -80,6 +81,9 @@ pub struct Running {
     pub control: Control,
     /// Tells how it ended.
     pub exit: ExitWaiter,
+    /// The file server's line to whoever answers for rules and counts accesses; only where there is
+    /// something to ask or to count.
+    pub gate: Option<UnixStream>,
 }
 
 /// Ends and resizes a running command. Cheap to clone, usable from any thread.
@@ -195,6 +199,7 @@ enum Stage {
         orders: OwnedFd,
         pipes: Option<AgentIo>,
         bounds: Bounds,
+        gate: Option<UnixStream>,
     },
     /// The supervisor executes the command.
     Command(Box<Started>),
@@ -228,8 +233,12 @@ impl Starting {
                 orders,
                 pipes,
                 bounds,
+                gate,
             } => {
-                let (started, access) = viewed(socket, helper, reports, orders, pipes, bounds)?;
+                let (mut started, access) = viewed(socket, helper, reports, orders, pipes, bounds)?;
+                // Without a file server nobody speaks on it.
+                let served = |l: &LayerBoundary| l.driver == Driver::Fuse.name();
+                started.gate = gate.filter(|_| started.boundary.layers.iter().any(served));
                 (started, Some(access))
             }
         };
@@ -241,12 +250,19 @@ fn staged(spec: &SandboxSpec) -> Result<Stage, Failure> {
     let lines = Lines::new(spec.stdio)?;
     let bounds = Bounds::of(spec);
     let cgroup = bounds.entrance()?;
+    let (gate, inherited_gate) = if choice::is_guarded(spec) || !spec.policy.rules.is_empty() {
+        let (ours, theirs) = UnixStream::pair().doing("making a socket pair")?;
+        (Some(ours), Some(theirs))
+    } else {
+        (None, None)
+    };
     let inherited = |server| Inherited {
         server,
         reports: lines.inherited_reports,
         orders: lines.inherited_orders,
         pipes: lines.inherited_pipes,
         cgroup,
+        gate: inherited_gate,
     };
     let (socket, helper) = fork_helper(|socket, server| {
         helper::run(spec, inherited(socket), server);
@@ -258,6 +274,7 @@ fn staged(spec: &SandboxSpec) -> Result<Stage, Failure> {
         orders: lines.orders,
         pipes: lines.pipes,
         bounds,
+        gate,
     })
 }
 
@@ -292,6 +309,7 @@ fn viewed(
         supervisor,
         child: None,
         bounds,
+        gate: None,
     };
     Ok((started, Arc::new(access)))
 }
@@ -305,6 +323,7 @@ pub(super) struct Started {
     pub supervisor: OwnedFd,
     pub child: Option<Pid>,
     pub bounds: Bounds,
+    pub gate: Option<UnixStream>,
 }
 
 impl Started {
@@ -332,6 +351,7 @@ impl Started {
             boundary: self.boundary,
             io: self.io,
             access,
+            gate: self.gate,
             control: Control {
                 orders: Arc::clone(&orders),
                 terminal,

@@ -58,6 +58,7 @@ pub(super) struct Hardening {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Question {
     Walk(String),
+    Look(String, Vec<(RelPath, bool)>),
     Open(String, RelPath),
     Restore(String, RelPath),
     Sync(String),

@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 
 use super::agent::Agent;
+use super::asks::Asks;
 use super::event::{ClientId, Event};
+use super::guard::GuardLink;
 use super::journal::Journal;
 use super::outbox::Outbox;
+use super::pace::Pace;
 use super::state::{RunState, SessionState, Update};
 use super::store::{SessionRecord, Store};
 use super::worker::{Job, ReplyTo};
@@ -44,11 +47,14 @@ pub struct Session {
     pub(super) jobs: Option<Sender<Job>>,
     pub(super) agent: Option<Agent>,
     pub(super) watch: Option<Watch>,
+    /// The way to the running command's gate, when it has one.
+    pub(super) guard: Option<GuardLink>,
+    pub(super) asks: Asks,
     /// Jobs queued or running.
     pub(super) pending: usize,
-    /// Scans among them; another hint only marks them stale.
+    /// Scans among them.
     pub(super) scanning: usize,
-    pub(super) stale: bool,
+    pub(super) pace: Pace,
     /// The host is being written: what would write it too, or take from under it, waits in
     /// `deferred`.
     pub(super) writing: bool,
@@ -83,9 +89,11 @@ impl Session {
             jobs,
             agent,
             watch,
+            guard: None,
+            asks: Asks::default(),
             pending: 0,
             scanning: 0,
-            stale: false,
+            pace: Pace::default(),
             writing: false,
             deferred: VecDeque::new(),
             awaits_owner: false,
@@ -201,6 +209,13 @@ impl Session {
                 self.conclude_when_quiet();
             }
             Event::Exited(status) => {
+                if status == ExitStatus::FilesLost {
+                    self.notice(
+                        "The file server has ended, and the command with it; what was staged is here \
+                         to review. The session's server.log may say why."
+                            .into(),
+                    );
+                }
                 let stopped = std::mem::take(&mut self.stage_full);
                 self.exit = Some(if stopped {
                     ExitStatus::StageFull
@@ -216,6 +231,9 @@ impl Session {
             Event::Hinted(hint) => self.hinted(hint),
             Event::Done(done) => self.done(*done),
             Event::WorkerLost => self.worker_lost(),
+            Event::Gate(said) => self.gate_said(said),
+            Event::GateGone => self.gate_gone(),
+            Event::Kept(kept) => self.kept(*kept),
             Event::Terminated => self.terminated(),
         }
         self.write_journal();

@@ -49,7 +49,9 @@ impl Session {
             return Err(Failure::NotRunning);
         };
         let needed = match request {
-            Request::Rescan | Request::Contents(_) | Request::Detach => Role::Observer,
+            Request::Rescan | Request::Contents(_) | Request::Observed | Request::Detach => {
+                Role::Observer
+            }
             Request::Decide { .. } => Role::Reviewer,
             _ => Role::Driver,
         };
@@ -163,6 +165,20 @@ impl Session {
                 }
                 None => Err(Failure::UnknownPath(key)),
             },
+            Request::Answer {
+                ask,
+                allow,
+                scope,
+                pattern,
+            } => match self.answer(ask, allow, scope, pattern, to) {
+                Some(result) => result,
+                None => return,
+            },
+            Request::Forget(answer) => match self.forget_answer(answer, to) {
+                Some(result) => result,
+                None => return,
+            },
+            Request::Observed => Ok(Reply::Observed(self.observations())),
             Request::Stop => self.stop_command(),
             Request::Discard => {
                 if self.agent.is_some() {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::state::{RunState, SessionInfo};
 use crate::layer::Timestamp;
+use crate::policy::Observations;
 use crate::sandbox::{Boundary, ExitStatus};
 use crate::text::{visible, visible_path};
 
@@ -208,6 +209,12 @@ impl Store {
             record.state = RunState::Lost;
         }
         Ok(record)
+    }
+
+    /// What was counted of a session's accesses, up to about two seconds ago while it works; `None`
+    /// when nothing was to be counted.
+    pub fn observations(&self, id: &str) -> Result<Option<Observations>, StoreError> {
+        super::guard::load(&self.session_dir(id))
     }
 
     /// The file that the session's server keeps locked (`flock`, exclusive) while it lives.

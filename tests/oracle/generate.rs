@@ -114,7 +114,9 @@ impl Generator {
         match self.random.below(14) {
             0..3 => {
                 let path = self.target();
-                let mode = *self.random.pick(&[0o777, 0o777, 0o755, 0o700, 0o2775, 0o555, 0o1777]);
+                let mode = *self
+                    .random
+                    .pick(&[0o777, 0o777, 0o755, 0o700, 0o2775, 0o555, 0o1777]);
                 self.push(Op::Mkdir { path, mode });
             }
             3..7 => {
@@ -127,8 +129,14 @@ impl Generator {
                     truncate: self.random.chance(20),
                     append: false,
                 };
-                let mode = *self.random.pick(&[0o666, 0o666, 0o777, 0o600, 0o444, 0, 0o4755]);
-                self.push(Op::Touch { path: path.clone(), flags, mode });
+                let mode = *self
+                    .random
+                    .pick(&[0o666, 0o666, 0o777, 0o600, 0o444, 0, 0o4755]);
+                self.push(Op::Touch {
+                    path: path.clone(),
+                    flags,
+                    mode,
+                });
                 let data = self.data();
                 self.push(Op::Write { path, at: 0, data });
             }
@@ -145,7 +153,12 @@ impl Generator {
             12 => {
                 let (dir, path) = (self.dir(), self.fresh());
                 let data = self.data();
-                self.push(Op::Tmpfile { dir, path, mode: 0o640, data });
+                self.push(Op::Tmpfile {
+                    dir,
+                    path,
+                    mode: 0o640,
+                    data,
+                });
             }
             _ => {
                 let path = self.fresh();
@@ -155,7 +168,12 @@ impl Generator {
                     let levels = 20 + self.random.below(70) as u32;
                     let data = self.data();
                     let name = Bytes(vec![b'n'; 50]);
-                    self.push(Op::Deep { path, name, levels, data });
+                    self.push(Op::Deep {
+                        path,
+                        name,
+                        levels,
+                        data,
+                    });
                 }
             }
         }
@@ -173,9 +191,21 @@ impl Generator {
             exclusive: true,
             ..Flags::default()
         };
-        self.push(Op::Touch { path: beside.clone(), flags, mode: 0o666 });
-        self.push(Op::Write { path: beside.clone(), at: 0, data });
-        self.push(Op::Rename { from: beside, to: path, over: Over::Replace });
+        self.push(Op::Touch {
+            path: beside.clone(),
+            flags,
+            mode: 0o666,
+        });
+        self.push(Op::Write {
+            path: beside.clone(),
+            at: 0,
+            data,
+        });
+        self.push(Op::Rename {
+            from: beside,
+            to: path,
+            over: Over::Replace,
+        });
     }
 
     fn link_target(&mut self) -> Bytes {
@@ -196,13 +226,28 @@ impl Generator {
             }
             6 | 7 => {
                 let (room, at, len) = room(&mut self.random);
-                Op::Allocate { path, room, at, len }
+                Op::Allocate {
+                    path,
+                    room,
+                    at,
+                    len,
+                }
             }
-            8 => Op::Mmap { path, at: at.min(10_000), data },
+            8 => Op::Mmap {
+                path,
+                at: at.min(10_000),
+                data,
+            },
             _ => {
                 let to = self.file();
                 let into = at.min(100_000);
-                Op::CopyRange { from: path, to, at: 0, into, len: 20_000 }
+                Op::CopyRange {
+                    from: path,
+                    to,
+                    at: 0,
+                    into,
+                    len: 20_000,
+                }
             }
         };
         self.push(op);
@@ -223,7 +268,10 @@ impl Generator {
                 // A directory shut for a while, and what is tried meanwhile.
                 let path = self.dir();
                 let mode = *self.random.pick(&[0, 0o300, 0o400, 0o500]);
-                self.push(Op::Chmod { path: path.clone(), mode });
+                self.push(Op::Chmod {
+                    path: path.clone(),
+                    mode,
+                });
                 for _ in 0..self.random.below(4) {
                     self.look();
                     self.change();
@@ -255,7 +303,12 @@ impl Generator {
             _ => {
                 let times = [self.when(), self.when()];
                 let follow = self.random.chance(40);
-                self.push(Op::Utimens { path, atime: times[0], mtime: times[1], follow });
+                self.push(Op::Utimens {
+                    path,
+                    atime: times[0],
+                    mtime: times[1],
+                    follow,
+                });
             }
         }
     }
@@ -277,7 +330,11 @@ impl Generator {
             }
             3..6 => {
                 let from = self.dir();
-                let to = if self.random.chance(40) { self.dir() } else { self.target() };
+                let to = if self.random.chance(40) {
+                    self.dir()
+                } else {
+                    self.target()
+                };
                 let over = self.over();
                 let fixed = |path: &Bytes| self.model.was_dir(path);
                 let kept = fixed(&from) || over == Over::Exchange && fixed(&to);
@@ -304,7 +361,13 @@ impl Generator {
     }
 
     fn over(&mut self) -> Over {
-        *self.random.pick(&[Over::Replace, Over::Replace, Over::Replace, Over::Never, Over::Exchange])
+        *self.random.pick(&[
+            Over::Replace,
+            Over::Replace,
+            Over::Replace,
+            Over::Never,
+            Over::Exchange,
+        ])
     }
 
     fn remove(&mut self) {
@@ -330,10 +393,21 @@ impl Generator {
                 if self.model.below(&path) < 12 {
                     self.push(Op::RemoveTree { path: path.clone() });
                     if self.random.chance(60) {
-                        self.push(Op::Mkdir { path: path.clone(), mode: 0o777 });
+                        self.push(Op::Mkdir {
+                            path: path.clone(),
+                            mode: 0o777,
+                        });
                         let within = self.model.inside(&mut self.random, &path);
-                        let flags = Flags { write: true, create: true, ..Flags::default() };
-                        self.push(Op::Touch { path: within, flags, mode: 0o666 });
+                        let flags = Flags {
+                            write: true,
+                            create: true,
+                            ..Flags::default()
+                        };
+                        self.push(Op::Touch {
+                            path: within,
+                            flags,
+                            mode: 0o666,
+                        });
                     } else {
                         let target = self.link_target();
                         self.push(Op::Symlink { target, path });
@@ -359,7 +433,12 @@ impl Generator {
                     append: self.random.chance(20),
                     ..Flags::default()
                 };
-                self.push(Op::Open { slot, path: path.clone(), flags, mode: 0o644 });
+                self.push(Op::Open {
+                    slot,
+                    path: path.clone(),
+                    flags,
+                    mode: 0o644,
+                });
                 if self.random.chance(30) {
                     self.push(Op::Unlink { path });
                 }
@@ -369,14 +448,23 @@ impl Generator {
             6 => Op::FdTruncate { slot, len: at + 1 },
             7 => {
                 let (room, at, len) = room(&mut self.random);
-                Op::FdAllocate { slot, room, at, len }
+                Op::FdAllocate {
+                    slot,
+                    room,
+                    at,
+                    len,
+                }
             }
             8 => Op::FdRead { slot },
             9 => Op::FdStat { slot },
             10 => Op::FdChmod { slot, mode: 0o640 },
             _ => {
                 let name = "user.fd".to_owned();
-                Op::FdXattr { slot, name, value: Bytes::from("1") }
+                Op::FdXattr {
+                    slot,
+                    name,
+                    value: Bytes::from("1"),
+                }
             }
         };
         self.push(op);
@@ -394,10 +482,18 @@ impl Generator {
         let op = match self.random.below(8) {
             0 | 1 => Op::Read { path },
             2 | 3 => Op::List { path: self.dir() },
-            4 => Op::Stat { path, follow: self.random.chance(50) },
-            5 => Op::Readlink { path: self.model.of(&mut self.random, Kind::Link) },
+            4 => Op::Stat {
+                path,
+                follow: self.random.chance(50),
+            },
+            5 => Op::Readlink {
+                path: self.model.of(&mut self.random, Kind::Link),
+            },
             6 => Op::Xattrs { path },
-            _ => Op::Access { path, mode: self.random.below(8) as u32 },
+            _ => Op::Access {
+                path,
+                mode: self.random.below(8) as u32,
+            },
         };
         self.push(op);
     }
@@ -405,7 +501,10 @@ impl Generator {
 
 fn data(random: &mut Random) -> Data {
     let len = *random.pick(&[0, 1, 30, 30, 200, 200, 3000, 9000, 70_000]);
-    Data { seed: random.next() as u32, len }
+    Data {
+        seed: random.next() as u32,
+        len,
+    }
 }
 
 /// A time long before any test.

@@ -13,8 +13,8 @@ use super::pinned;
 use super::random::Random;
 use super::script::Script;
 use super::shrink::shrink;
-use super::support::capability::{self, Capability};
 use super::support::World;
+use super::support::capability::{self, Capability};
 use super::twin::{Setting, Stage, compare};
 
 /// Scripts of a normal run, all drivers and users together.
@@ -25,7 +25,10 @@ const THOROUGH: u64 = 1000;
 const AT_ONCE: usize = 2;
 
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    let arguments: Vec<String> = arguments.iter().map(|a| a.to_string_lossy().into()).collect();
+    let arguments: Vec<String> = arguments
+        .iter()
+        .map(|a| a.to_string_lossy().into())
+        .collect();
     let wanted: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
     let mut tests = tests();
     tests.retain(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| name.contains(*w)));
@@ -67,7 +70,11 @@ fn tests() -> Vec<Test> {
         tests.push(((*name).to_owned(), Box::new(*test)));
     }
     for path in regressions() {
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         tests.push((
             format!("regression_{stem}"),
             Box::new(move || stored(&path)),
@@ -146,7 +153,12 @@ fn unable(world: &World, driver: Driver) -> Option<String> {
         return None;
     }
     let said = done.err();
-    Some(said.lines().next().unwrap_or("the driver is refused").to_owned())
+    Some(
+        said.lines()
+            .next()
+            .unwrap_or("the driver is refused")
+            .to_owned(),
+    )
 }
 
 fn stored(path: &Path) {
@@ -164,7 +176,12 @@ fn stored(path: &Path) {
             };
             let (_, found) = compare(&setting, &script, Stage::Revert);
             if let Some(found) = found {
-                panic!("{name}, {}: {:?}: {}", setting.name(), found.stage, found.report);
+                panic!(
+                    "{name}, {}: {:?}: {}",
+                    setting.name(),
+                    found.stage,
+                    found.report
+                );
             }
         }
     }
@@ -208,7 +225,11 @@ fn seeds(test: &str, driver: Driver, root: bool) {
         }
     });
     let failures = failures.into_inner().unwrap();
-    assert!(failures.is_empty(), "{} of {count} scripts: {failures:?}", failures.len());
+    assert!(
+        failures.is_empty(),
+        "{} of {count} scripts: {failures:?}",
+        failures.len()
+    );
 }
 
 /// 50 to 500 operations, more often few than many.
@@ -247,6 +268,9 @@ fn one(setting: &Setting, script: &Script, failures: &Mutex<Vec<String>>) {
             let what = format!("{}: {:?}: {}", script.about, found.stage, found.class);
             failures.lock().unwrap().push(what);
         }
-        Err(_) => failures.lock().unwrap().push(format!("{}: panicked", script.about)),
+        Err(_) => failures
+            .lock()
+            .unwrap()
+            .push(format!("{}: panicked", script.about)),
     }
 }

@@ -85,7 +85,9 @@ impl Data {
         let mut bytes = Vec::with_capacity(len + 16);
         let mut state = u64::from(self.seed) | 1 << 40;
         while bytes.len() < len {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             if self.seed == 0 {
                 bytes.extend_from_slice(b"*.o\nbuild\na\n");
             } else if self.seed % 2 == 1 {
@@ -170,56 +172,190 @@ pub struct Acl {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum Op {
-    Mkdir { path: Bytes, mode: u32 },
+    Mkdir {
+        path: Bytes,
+        mode: u32,
+    },
     /// `open` and `close`.
-    Touch { path: Bytes, flags: Flags, mode: u32 },
-    Write { path: Bytes, at: u64, data: Data },
-    Append { path: Bytes, data: Data },
+    Touch {
+        path: Bytes,
+        flags: Flags,
+        mode: u32,
+    },
+    Write {
+        path: Bytes,
+        at: u64,
+        data: Data,
+    },
+    Append {
+        path: Bytes,
+        data: Data,
+    },
     /// By two descriptors in turn.
-    AppendTwice { path: Bytes, data: Data },
-    Truncate { path: Bytes, len: u64 },
-    Allocate { path: Bytes, room: Room, at: u64, len: u64 },
-    Chmod { path: Bytes, mode: u32 },
+    AppendTwice {
+        path: Bytes,
+        data: Data,
+    },
+    Truncate {
+        path: Bytes,
+        len: u64,
+    },
+    Allocate {
+        path: Bytes,
+        room: Room,
+        at: u64,
+        len: u64,
+    },
+    Chmod {
+        path: Bytes,
+        mode: u32,
+    },
     /// To the caller's own ids: takes setuid and setgid away.
-    Chown { path: Bytes },
-    Rename { from: Bytes, to: Bytes, over: Over },
-    Link { from: Bytes, to: Bytes },
-    Symlink { target: Bytes, path: Bytes },
-    Unlink { path: Bytes },
-    Rmdir { path: Bytes },
+    Chown {
+        path: Bytes,
+    },
+    Rename {
+        from: Bytes,
+        to: Bytes,
+        over: Over,
+    },
+    Link {
+        from: Bytes,
+        to: Bytes,
+    },
+    Symlink {
+        target: Bytes,
+        path: Bytes,
+    },
+    Unlink {
+        path: Bytes,
+    },
+    Rmdir {
+        path: Bytes,
+    },
     /// Everything below as well.
-    RemoveTree { path: Bytes },
-    Mkfifo { path: Bytes, mode: u32 },
+    RemoveTree {
+        path: Bytes,
+    },
+    Mkfifo {
+        path: Bytes,
+        mode: u32,
+    },
     /// Binds a socket and closes it.
-    Bind { path: Bytes },
-    SetXattr { path: Bytes, name: String, value: Bytes },
-    RemoveXattr { path: Bytes, name: String },
-    SetAcl { path: Bytes, default: bool, acl: Acl },
-    Utimens { path: Bytes, atime: When, mtime: When, follow: bool },
+    Bind {
+        path: Bytes,
+    },
+    SetXattr {
+        path: Bytes,
+        name: String,
+        value: Bytes,
+    },
+    RemoveXattr {
+        path: Bytes,
+        name: String,
+    },
+    SetAcl {
+        path: Bytes,
+        default: bool,
+        acl: Acl,
+    },
+    Utimens {
+        path: Bytes,
+        atime: When,
+        mtime: When,
+        follow: bool,
+    },
     /// `O_TMPFILE`, then `linkat`.
-    Tmpfile { dir: Bytes, path: Bytes, mode: u32, data: Data },
-    CopyRange { from: Bytes, to: Bytes, at: u64, into: u64, len: u64 },
+    Tmpfile {
+        dir: Bytes,
+        path: Bytes,
+        mode: u32,
+        data: Data,
+    },
+    CopyRange {
+        from: Bytes,
+        to: Bytes,
+        at: u64,
+        into: u64,
+        len: u64,
+    },
     /// A store through a shared map, and `msync`.
-    Mmap { path: Bytes, at: u64, data: Data },
-    Read { path: Bytes },
-    List { path: Bytes },
-    Stat { path: Bytes, follow: bool },
-    Readlink { path: Bytes },
-    Xattrs { path: Bytes },
-    Access { path: Bytes, mode: u32 },
-    Open { slot: u8, path: Bytes, flags: Flags, mode: u32 },
-    FdWrite { slot: u8, at: u64, data: Data },
-    FdTruncate { slot: u8, len: u64 },
-    FdAllocate { slot: u8, room: Room, at: u64, len: u64 },
-    FdRead { slot: u8 },
-    FdStat { slot: u8 },
-    FdChmod { slot: u8, mode: u32 },
-    FdXattr { slot: u8, name: String, value: Bytes },
-    Close { slot: u8 },
+    Mmap {
+        path: Bytes,
+        at: u64,
+        data: Data,
+    },
+    Read {
+        path: Bytes,
+    },
+    List {
+        path: Bytes,
+    },
+    Stat {
+        path: Bytes,
+        follow: bool,
+    },
+    Readlink {
+        path: Bytes,
+    },
+    Xattrs {
+        path: Bytes,
+    },
+    Access {
+        path: Bytes,
+        mode: u32,
+    },
+    Open {
+        slot: u8,
+        path: Bytes,
+        flags: Flags,
+        mode: u32,
+    },
+    FdWrite {
+        slot: u8,
+        at: u64,
+        data: Data,
+    },
+    FdTruncate {
+        slot: u8,
+        len: u64,
+    },
+    FdAllocate {
+        slot: u8,
+        room: Room,
+        at: u64,
+        len: u64,
+    },
+    FdRead {
+        slot: u8,
+    },
+    FdStat {
+        slot: u8,
+    },
+    FdChmod {
+        slot: u8,
+        mode: u32,
+    },
+    FdXattr {
+        slot: u8,
+        name: String,
+        value: Bytes,
+    },
+    Close {
+        slot: u8,
+    },
     /// Removes a directory that is held open and tries to make, link and rename into it.
-    IntoDeleted { dir: Bytes, from: Bytes },
+    IntoDeleted {
+        dir: Bytes,
+        from: Bytes,
+    },
     /// A chain of directories of one name with a file at its end, however long the path.
-    Deep { path: Bytes, name: Bytes, levels: u32, data: Data },
+    Deep {
+        path: Bytes,
+        name: Bytes,
+        levels: u32,
+        data: Data,
+    },
 }
 
 impl Op {

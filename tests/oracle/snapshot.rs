@@ -193,17 +193,37 @@ impl Entry {
             return vec![format!("type: {} <> {}", self.letter, other.letter)];
         }
         if self.letter != 'l' {
-            tell("mode", format!("{:o}", self.mode), format!("{:o}", other.mode));
+            tell(
+                "mode",
+                format!("{:o}", self.mode),
+                format!("{:o}", other.mode),
+            );
         }
-        tell("owner", format!("{:?}", self.owner), format!("{:?}", other.owner));
-        tell("mtime", format!("{:?}", self.mtime), format!("{:?}", other.mtime));
+        tell(
+            "owner",
+            format!("{:?}", self.owner),
+            format!("{:?}", other.owner),
+        );
+        tell(
+            "mtime",
+            format!("{:?}", self.mtime),
+            format!("{:?}", other.mtime),
+        );
         tell(
             "bytes",
             format!("{} {:x} {}", self.size, self.hash, self.begin),
             format!("{} {:x} {}", other.size, other.hash, other.begin),
         );
-        tell("xattrs", format!("{:?}", self.xattrs), format!("{:?}", other.xattrs));
-        tell("group", format!("{:?}", self.same_as), format!("{:?}", other.same_as));
+        tell(
+            "xattrs",
+            format!("{:?}", self.xattrs),
+            format!("{:?}", other.xattrs),
+        );
+        tell(
+            "group",
+            format!("{:?}", self.same_as),
+            format!("{:?}", other.same_as),
+        );
         if self.size == other.size && self.hash == other.hash && !self.same_holes(other) {
             lines.push(format!(
                 "holes: {:?} ({} on disk) <> {:?} ({} on disk)",

@@ -101,7 +101,10 @@ fn compare_once(setting: &Setting, script: &Script, last: Stage) -> Verdict {
     let (before, answers, after) = twin.native();
     let again = twin.build();
     let lines = before.differences(&again);
-    assert!(lines.is_empty(), "the tree is not made alike twice: {lines:?}");
+    assert!(
+        lines.is_empty(),
+        "the tree is not made alike twice: {lines:?}"
+    );
 
     let seen = match twin.staged() {
         Ok(seen) => seen,
@@ -290,7 +293,10 @@ impl Twin<'_> {
         staged: &Snapshot,
         sockets: &[Bytes],
     ) -> Option<Difference> {
-        let (native, staged) = (native.clone().without(sockets), staged.clone().without(sockets));
+        let (native, staged) = (
+            native.clone().without(sockets),
+            staged.clone().without(sockets),
+        );
         let lines = native.differences(&staged);
         let first = lines.first()?;
         let class = first.split(':').next().unwrap_or_default().to_owned();
@@ -322,7 +328,11 @@ impl Twin<'_> {
             Err(report) => return Some(Difference::new(stage, "changes", report)),
         };
         if let Some(path) = ignored.first() {
-            return Some(Difference::new(stage, "left", format!("still a change: {path:?}")));
+            return Some(Difference::new(
+                stage,
+                "left",
+                format!("still a change: {path:?}"),
+            ));
         }
         let looks: Vec<Op> = review::looks(before);
         let file = self.write("look", &looks);

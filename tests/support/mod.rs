@@ -7,6 +7,7 @@ pub mod capability;
 pub mod changes;
 pub mod live;
 pub mod model;
+pub mod mounted;
 pub mod processes;
 pub mod small_disk;
 pub mod stage;

@@ -23,7 +23,20 @@ pub struct Model {
 }
 
 const PLAIN: &[&str] = &[
-    "a", "b", "c", "d", "e", "f", "g", "data", "log", "main.rs", "x.o", "build", "notes.txt", ".env",
+    "a",
+    "b",
+    "c",
+    "d",
+    "e",
+    "f",
+    "g",
+    "data",
+    "log",
+    "main.rs",
+    "x.o",
+    "build",
+    "notes.txt",
+    ".env",
 ];
 
 impl Model {
@@ -158,9 +171,8 @@ impl Model {
         let fits = match over {
             Over::Exchange => target.is_some(),
             Over::Never => target.is_none(),
-            Over::Replace => target.is_none_or(|t| {
-                (t == Kind::Dir) == (kind == Kind::Dir) && self.below(to) == 0
-            }),
+            Over::Replace => target
+                .is_none_or(|t| (t == Kind::Dir) == (kind == Kind::Dir) && self.below(to) == 0),
         };
         if !fits {
             return;

@@ -92,15 +92,24 @@ impl Maker<'_> {
             if self.random.chance(25) {
                 // A sparse one.
                 let len = 65_536 * (1 + self.random.below(12));
-                self.push(Op::Truncate { path: path.clone(), len });
-                let some = Data {
-                    seed: 2,
-                    len: 5000,
-                };
+                self.push(Op::Truncate {
+                    path: path.clone(),
+                    len,
+                });
+                let some = Data { seed: 2, len: 5000 };
                 let at = len / 2;
-                self.push(Op::Write { path: path.clone(), at, data: some });
+                self.push(Op::Write {
+                    path: path.clone(),
+                    at,
+                    data: some,
+                });
                 if self.random.chance(40) {
-                    self.push(Op::Allocate { path, room: Room::Punch, at: 0, len: 8192 });
+                    self.push(Op::Allocate {
+                        path,
+                        room: Room::Punch,
+                        at: 0,
+                        len: 8192,
+                    });
                 }
             }
         }
@@ -133,7 +142,14 @@ impl Maker<'_> {
     /// The look of a git repository, with rules on what is ignored.
     fn repository(&mut self) {
         let text = |seed| Data { seed, len: 41 };
-        for dir in [".git", ".git/objects", ".git/objects/ab", ".git/refs", ".git/refs/heads", ".git/hooks"] {
+        for dir in [
+            ".git",
+            ".git/objects",
+            ".git/objects/ab",
+            ".git/refs",
+            ".git/refs/heads",
+            ".git/hooks",
+        ] {
             self.dir(Bytes::from(dir));
         }
         for (seed, file) in [
@@ -158,15 +174,27 @@ impl Maker<'_> {
             if self.random.chance(12) {
                 let attribute = (*self.random.pick(ATTRIBUTES)).to_owned();
                 let value = Bytes::from("from the tree");
-                self.push(Op::SetXattr { path: path.clone(), name: attribute, value });
+                self.push(Op::SetXattr {
+                    path: path.clone(),
+                    name: attribute,
+                    value,
+                });
             }
             if self.random.chance(8) {
                 let acl = acl(self.random);
-                self.push(Op::SetAcl { path: path.clone(), default: false, acl });
+                self.push(Op::SetAcl {
+                    path: path.clone(),
+                    default: false,
+                    acl,
+                });
             }
             if kind == Kind::Dir && self.random.chance(8) {
                 let acl = acl(self.random);
-                self.push(Op::SetAcl { path, default: true, acl });
+                self.push(Op::SetAcl {
+                    path,
+                    default: true,
+                    acl,
+                });
             }
         }
     }
@@ -183,9 +211,9 @@ impl Maker<'_> {
                 follow: false,
             });
             let mode = match kind {
-                Kind::File if self.random.chance(25) => {
-                    *self.random.pick(&[0o600, 0o444, 0o755, 0o4755, 0o2755, 0o640, 0])
-                }
+                Kind::File if self.random.chance(25) => *self
+                    .random
+                    .pick(&[0o600, 0o444, 0o755, 0o4755, 0o2755, 0o640, 0]),
                 Kind::Dir if self.random.chance(20) => {
                     *self.random.pick(&[0o2775, 0o700, 0o555, 0o1777, 0o711])
                 }

@@ -22,12 +22,7 @@ impl Interpreter {
             at = step(at.as_fd(), name(each))?;
         }
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
-        let made = File::from(openat(
-            &at,
-            "end",
-            flags,
-            Mode::from_bits_truncate(0o666),
-        )?);
+        let made = File::from(openat(&at, "end", flags, Mode::from_bits_truncate(0o666))?);
         file::write_at(&made, 0, data)?;
         file::read(&made)
     }

@@ -128,9 +128,8 @@ pub(super) fn store(file: &File, at: u64, data: Data) -> Outcome {
     };
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     // SAFETY: a new map of a length that the file has; nobody shortens it before it is unmapped.
-    let map = unsafe {
-        nix::sys::mman::mmap(None, length, protection, MapFlags::MAP_SHARED, file, 0)
-    }?;
+    let map =
+        unsafe { nix::sys::mman::mmap(None, length, protection, MapFlags::MAP_SHARED, file, 0) }?;
     // SAFETY: the map is `end` bytes long, and `begin..end` lies inside it.
     unsafe {
         std::ptr::copy_nonoverlapping(

@@ -75,8 +75,8 @@ impl Interpreter {
         };
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let dir = openat(self.at(), name(&dir), flags, Mode::empty())?;
-        let mut address = format!("/proc/self/fd/{}/", std::os::fd::AsRawFd::as_raw_fd(&dir))
-            .into_bytes();
+        let mut address =
+            format!("/proc/self/fd/{}/", std::os::fd::AsRawFd::as_raw_fd(&dir)).into_bytes();
         address.extend_from_slice(last);
         if address.len() > 107 {
             return Err(Errno::ENAMETOOLONG);
