@@ -10,6 +10,7 @@ mod cases;
 mod cli_contract;
 mod conflicts;
 mod decide_commit_undo;
+mod faults;
 mod drivers;
 mod escapes;
 mod hard_to_see;
