@@ -360,7 +360,6 @@ impl Started {
                 cgroup: self.bounds.into_cgroup(),
                 _orders: orders,
             },
-            gate: None,
         })
     }
 }
