@@ -51,11 +51,6 @@ pub fn examine(state_dir: &Path) -> Report {
     checks.push(seccomp());
     checks.push(cgroup());
     checks.push(device(
-        "/dev/fuse",
-        "file systems of our own",
-        "load the module (`sudo modprobe fuse`); in a container pass `--device /dev/fuse`",
-    ));
-    checks.push(device(
         "/dev/kvm",
         "virtual machines",
         "switch virtualisation on in the firmware, or join the group that owns it: \

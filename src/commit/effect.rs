@@ -308,6 +308,17 @@ fn renamed(
     after: &Node,
     picked: Chosen,
 ) -> Vec<(RelPath, Effect)> {
+    if picked.whole && after.file_type == FileType::Dir {
+        // What lies in it moves by changes of its own, each as it was approved.
+        let gone = Effect::Remove {
+            before: before.clone(),
+        };
+        let come = Effect::Put {
+            before: None,
+            want: whole(path, after.clone()),
+        };
+        return vec![(from.clone(), gone), (path.clone(), come)];
+    }
     if !picked.whole {
         // The rename was not approved: what was goes to the old path, in place.
         return changed(from, path, before, after, picked)

@@ -41,6 +41,7 @@ mod place;
 mod plan;
 mod preflight;
 mod publish;
+mod room;
 #[doc(hidden)]
 pub mod seam;
 mod settle;

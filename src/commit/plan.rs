@@ -192,7 +192,9 @@ impl Planner<'_> {
             }
         }
         let change = self.batch.changes.get(dir);
-        let Some(change) = change.filter(|c| c.kind == ChangeKind::Added) else {
+        let is_new =
+            |kind: &ChangeKind| matches!(kind, ChangeKind::Added | ChangeKind::Renamed { .. });
+        let Some(change) = change.filter(|c| is_new(&c.kind)) else {
             self.refuse(key, format!("its directory {dir} is no longer on the host"));
             return Parent::Refused;
         };

@@ -2,11 +2,14 @@
 //! note of them in the layer's directory: they are nobody's change as long as they are empty.
 
 use std::collections::HashSet;
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 
 use super::{FileType, UpperEntry};
 use crate::RelPath;
@@ -14,8 +17,8 @@ use crate::RelPath;
 /// File in a layer's directory: paths below the layer's root, each ended by a NUL byte.
 const NOTE: &str = "points";
 
-/// Notes paths that were made, relative to the layer's root.
-pub fn note(layer_dir: &Path, made: &[PathBuf]) -> io::Result<()> {
+/// Notes paths that were made, relative to the layer's root, in the layer's open directory.
+pub fn note(layer_dir: BorrowedFd<'_>, made: &[PathBuf]) -> io::Result<()> {
     if made.is_empty() {
         return Ok(());
     }
@@ -24,12 +27,10 @@ pub fn note(layer_dir: &Path, made: &[PathBuf]) -> io::Result<()> {
         bytes.extend_from_slice(path.as_os_str().as_bytes());
         bytes.push(0);
     }
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(layer_dir.join(NOTE))?
-        .write_all(&bytes)
+    let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_NOFOLLOW;
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    let file = openat(layer_dir, NOTE, flags | OFlag::O_CLOEXEC, mode)?;
+    File::from(file).write_all(&bytes)
 }
 
 /// Takes the noted mount points out of a walk's entries, unless something of the agent's lies in
@@ -81,7 +82,8 @@ mod tests {
         std::fs::write(upper.join("c/own"), "").expect("file");
         std::fs::write(upper.join("f"), "").expect("file");
         let made = ["a", "a/b", "c", "c/d", "f"].map(PathBuf::from);
-        note(dir.path(), &made).expect("noted");
+        let layer = File::open(dir.path()).expect("layer");
+        note(layer.as_fd(), &made).expect("noted");
         let root = std::fs::File::open(&upper).expect("upper");
         let mut entries = walk_upper(root.as_fd()).expect("walk");
         leave_out(dir.path(), &mut entries);

@@ -69,10 +69,11 @@ fn need(spec: &SandboxSpec) -> Option<String> {
     }
 }
 
-/// The first rule somebody made. The built-in ones are kept by masks where there is no file server.
+/// The first rule somebody made. The built-in ones hold where there is a file server, and ask for
+/// none.
 fn acting_rule(policy: &Policy) -> Option<String> {
-    let rule = policy.rules.iter().find(|r| r.origin != Origin::BuiltIn)?;
-    let level = format!("{:?}", rule.level).to_lowercase();
+    let rule = policy.needs_file_server()?;
+    let level = rule.level.name();
     let glob = crate::text::visible(rule.glob.as_bytes());
     Some(match rule.origin {
         Origin::Session => format!("--rule {level}:{glob}"),
@@ -252,6 +253,7 @@ mod tests {
                 glob: "keys/**".into(),
                 origin,
             }],
+            ..Policy::default()
         }
     }
 

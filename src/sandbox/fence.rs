@@ -1,39 +1,34 @@
 //! Keeps the overlay away from places inside a layer that are not the layer's: what is masked, and
 //! the session's own directories. Owns that check; every other question goes on to the rules.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::RelPath;
 use crate::overlay::{Access, Attempt, Guard, Refusal};
 
 /// See the module.
-pub(super) struct Fence<G> {
-    inner: G,
-    /// Per layer.
-    fences: BTreeMap<String, Vec<RelPath>>,
+pub(super) struct Fence {
+    inner: Arc<dyn Guard>,
+    fences: Vec<RelPath>,
     /// The process that makes the view and puts changes back for a person: nobody is asked about
     /// what it does.
     helper: u32,
 }
 
-impl<G> Fence<G> {
-    /// Fences around these paths, in front of `inner`.
-    pub fn new(inner: G, fences: BTreeMap<String, Vec<RelPath>>, helper: u32) -> Self {
+impl Fence {
+    /// Fences around these paths of one layer, in front of `inner`.
+    pub fn new(inner: Arc<dyn Guard>, fences: Vec<RelPath>, helper: u32) -> Self {
         Self {
             inner,
             fences,
             helper,
         }
     }
-
-    fn of(&self, layer: &str) -> &[RelPath] {
-        self.fences.get(layer).map_or(&[], Vec::as_slice)
-    }
 }
 
-impl<G: Guard> Guard for Fence<G> {
+impl Guard for Fence {
     fn permit(&self, attempt: &Attempt<'_>) -> Result<(), Refusal> {
-        for fence in self.of(attempt.layer) {
+        for fence in &self.fences {
             if !attempt.path.is_within(fence) {
                 continue;
             }
@@ -53,16 +48,20 @@ impl<G: Guard> Guard for Fence<G> {
 
     fn lists(&self, layer: &str, path: &RelPath) -> bool {
         let inside = |fence: &RelPath| path.is_within(fence) && path != fence;
-        !self.of(layer).iter().any(inside) && self.inner.lists(layer, path)
+        !self.fences.iter().any(inside) && self.inner.lists(layer, path)
     }
 
     fn protects_below(&self, layer: &str, directory: &RelPath) -> bool {
         let below = |fence: &RelPath| fence.is_within(directory) || directory.is_within(fence);
-        self.of(layer).iter().any(below) || self.inner.protects_below(layer, directory)
+        self.fences.iter().any(below) || self.inner.protects_below(layer, directory)
     }
 
     fn observed(&self, layer: &str, path: &RelPath, access: Access, bytes: u64) {
         self.inner.observed(layer, path, access, bytes);
+    }
+
+    fn decides(&self) -> bool {
+        !self.fences.is_empty() || self.inner.decides()
     }
 
     fn observes(&self) -> bool {
@@ -81,28 +80,25 @@ mod tests {
 
     #[test]
     fn what_is_fenced_is_neither_entered_nor_carried_away() {
-        let fences = BTreeMap::from([("home".into(), vec![path("a/keys")])]);
-        let fence = Fence::new(Unguarded, fences, 7);
-        let permit = |layer: &str, at: &str, access| {
+        let fence = Fence::new(Arc::new(Unguarded), vec![path("a/keys")], 7);
+        let permit = |at: &str, access| {
             fence.permit(&Attempt {
-                layer,
+                layer: "home",
                 path: &path(at),
                 access,
                 pid: 7,
                 alias: None,
             })
         };
-        assert_eq!(permit("home", "a/keys", Access::Lookup), Ok(()));
-        assert_eq!(permit("home", "a/keys", Access::List), Err(Refusal::Denied));
-        assert_eq!(
-            permit("home", "a/keys/id", Access::Lookup),
-            Err(Refusal::Absent)
-        );
-        assert_eq!(permit("home", "a/keysmith", Access::Write), Ok(()));
-        assert_eq!(permit("workspace", "a/keys/id", Access::Read), Ok(()));
+        assert_eq!(permit("a/keys", Access::Lookup), Ok(()));
+        assert_eq!(permit("a/keys", Access::List), Err(Refusal::Denied));
+        assert_eq!(permit("a/keys/id", Access::Lookup), Err(Refusal::Absent));
+        assert_eq!(permit("a/keysmith", Access::Write), Ok(()));
         assert!(fence.protects_below("home", &path("a")));
         assert!(!fence.protects_below("home", &path("b")));
         assert!(fence.lists("home", &path("a/keys")));
         assert!(!fence.lists("home", &path("a/keys/id")));
+        assert!(fence.decides());
+        assert!(!Fence::new(Arc::new(Unguarded), Vec::new(), 7).decides());
     }
 }

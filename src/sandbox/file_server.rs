@@ -4,7 +4,6 @@
 //! It has a mount namespace of its own, in which its mounts do not exist: it can never wait for
 //! itself. It outlives neither the helper nor, with requests open, the command.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -15,17 +14,19 @@ use nix::mount::MsFlags;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::stat::{Mode, SFlag, fstat, umask};
+use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::{ForkResult, Pid, fork, getpid};
 
-use super::failure::{Doing, Failure, shown};
+use super::failure::{Doing, Failure};
 use super::fence::Fence;
 use super::rights::{Right, keep_only};
 use super::spec::CacheMode;
-use super::{SandboxSpec, namespace, overlay};
+use super::{fuse_mount, namespace, overlay};
 use crate::RelPath;
+use crate::fuse;
 use crate::layer::Layer;
-use crate::overlay::Guard;
+use crate::overlay::{Guard, Options, Overlay, Sources, Unguarded};
+use crate::policy::{Gate, Policy};
 use crate::protocol::codec;
 
 /// One layer it serves.
@@ -38,6 +39,17 @@ pub(super) struct Served {
     pub cache: CacheMode,
     /// Places in it that are not the layer's.
     pub fences: Vec<RelPath>,
+}
+
+/// What of a specification it acts on.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Rules<'a> {
+    /// Rules on paths.
+    pub policy: Option<&'a Policy>,
+    /// Whether every access is counted.
+    pub observe: bool,
+    /// The most that each upper may hold, in bytes.
+    pub budget: Option<u64>,
 }
 
 /// What it is given of the session's.
@@ -58,7 +70,7 @@ pub(super) struct FileServer {
 impl FileServer {
     /// Forks it and waits until it can answer. The caller has one thread, in the session's user and
     /// mount namespace, and has put none of the mounts in place yet.
-    pub fn start(spec: &SandboxSpec, served: Vec<Served>, lines: Lines) -> Result<Self, Failure> {
+    pub fn start(rules: &Rules<'_>, served: Vec<Served>, lines: Lines) -> Result<Self, Failure> {
         let (ours, theirs) = UnixStream::pair().doing("making a socket pair")?;
         let helper = getpid();
         // SAFETY: this process has one thread, so the child may do anything.
@@ -67,7 +79,7 @@ impl FileServer {
                 drop(ours);
                 // Unwinding into the helper's frames would run the helper's destructors.
                 let life =
-                    std::panic::AssertUnwindSafe(|| live(spec, served, lines, &theirs, helper));
+                    std::panic::AssertUnwindSafe(|| live(rules, served, lines, &theirs, helper));
                 let _ = std::panic::catch_unwind(life);
                 namespace::leave(1)
             }
@@ -83,6 +95,20 @@ impl FileServer {
             )
             .hint("the session's server.log may say more")),
         }
+    }
+
+    /// A file server of one layer that is mounted nowhere, and the root of what it serves.
+    pub fn for_trial(layer: Layer) -> Result<(Self, OwnedFd), Failure> {
+        let mount = fuse_mount::new()?;
+        let served = Served {
+            layer,
+            device: mount.device,
+            cache: CacheMode::Default,
+            fences: Vec::new(),
+        };
+        let server = Self::start(&Rules::default(), vec![served], Lines::default())?;
+        let merged = overlay::merged(&mount.mount).doing("opening what a file server serves")?;
+        Ok((server, merged))
     }
 
     /// A second hold on it, for PID 1: it ends the command when the file server has ended, and the
@@ -120,14 +146,8 @@ const RIGHTS: [Right; 7] = [
 ];
 
 /// The file server's life.
-fn live(
-    spec: &SandboxSpec,
-    served: Vec<Served>,
-    lines: Lines,
-    line: &UnixStream,
-    helper: Pid,
-) -> ! {
-    let prepared = prepare(spec, served, lines, line, helper);
+fn live(rules: &Rules<'_>, served: Vec<Served>, lines: Lines, line: &UnixStream, helper: Pid) -> ! {
+    let prepared = prepare(rules, served, lines, line, helper);
     let (ready, answer) = match prepared {
         Ok(servers) => (Some(servers), Ok(())),
         Err(failure) => (None, Err(failure)),
@@ -167,7 +187,7 @@ fn live(
 
 /// Everything that can fail, before anybody depends on it.
 fn prepare(
-    spec: &SandboxSpec,
+    rules: &Rules<'_>,
     served: Vec<Served>,
     lines: Lines,
     line: &UnixStream,
@@ -189,22 +209,22 @@ fn prepare(
         None::<&str>,
     )
     .doing("making mounts private")?;
-    umask(Mode::empty());
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // What it has is enough for a start.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
-    let guard = guard(spec, &served, lines.gate, helper)?;
-    let servers = served
-        .into_iter()
-        .map(|served| LayerServer::open(spec, served, Arc::clone(&guard)))
-        .collect::<Result<Vec<_>, _>>()?;
     keep_only(&RIGHTS)?;
     prctl::set_no_new_privs().doing("setting no_new_privs")?;
     prctl::set_dumpable(false).doing("closing the file server to others")?;
     // A change of credentials loosens the tie.
     namespace::die_with_parent()?;
     namespace::check_parent(helper);
+    let budget = rules.budget;
+    let guard = guard(rules, &served, lines.gate)?;
+    let servers = served
+        .into_iter()
+        .map(|served| LayerServer::open(budget, served, Arc::clone(&guard), helper))
+        .collect::<Result<Vec<_>, _>>()?;
     Ok(servers)
 }
 
@@ -229,45 +249,76 @@ fn close_the_rest(served: &[Served], lines: &Lines, line: &UnixStream) {
     namespace::close_all_but(&kept);
 }
 
-/// Who is asked before something happens in a layer.
+/// The rules of the session, as far as there are any. Starts threads where there are: what belongs to
+/// a thread must be settled before.
 fn guard(
-    _spec: &SandboxSpec,
+    rules: &Rules<'_>,
     served: &[Served],
-    _gate: Option<UnixStream>,
-    helper: Pid,
+    gate: Option<UnixStream>,
 ) -> Result<Arc<dyn Guard>, Failure> {
-    let fences: BTreeMap<String, Vec<RelPath>> = served
-        .iter()
-        .map(|served| (served.layer.name.clone(), served.fences.clone()))
-        .collect();
-    let helper = helper.as_raw().unsigned_abs();
-    Ok(Arc::new(Fence::new(
-        crate::overlay::Unguarded,
-        fences,
-        helper,
-    )))
+    let (Some(policy), Some(gate)) = (rules.policy, gate) else {
+        return Ok(Arc::new(Unguarded));
+    };
+    let layers: Vec<Layer> = served.iter().map(|served| served.layer.clone()).collect();
+    match Gate::new(policy, &layers, rules.observe, gate) {
+        Ok(gate) => Ok(Arc::new(gate)),
+        Err(error) => Err(Failure::new(
+            "putting the rules in force",
+            error.to_string(),
+        )),
+    }
 }
 
 /// One layer, ready to be served.
 struct LayerServer {
     name: String,
+    device: OwnedFd,
+    overlay: Overlay,
+    options: fuse::Options,
 }
 
 impl LayerServer {
-    fn open(_spec: &SandboxSpec, served: Served, _guard: Arc<dyn Guard>) -> Result<Self, Failure> {
-        let _ = (
-            served.device,
-            served.cache,
-            overlay::open_dir(&served.layer.root),
-            shown(&served.layer.root),
-        );
-        Err(Failure::new(
-            "starting the file server",
-            format!("it is not built in ({})", served.layer.name),
-        ))
+    /// Opens the layer's directories in this process' own mount namespace.
+    fn open(
+        budget: Option<u64>,
+        served: Served,
+        guard: Arc<dyn Guard>,
+        helper: Pid,
+    ) -> Result<Self, Failure> {
+        let Served {
+            layer,
+            device,
+            cache,
+            fences,
+        } = served;
+        let guard = Arc::new(Fence::new(guard, fences, helper.as_raw().unsigned_abs()));
+        let (upper, work) = (layer.upper(), layer.work());
+        let work = overlay::fresh_work(&work).doing_at("making a work directory in", &layer.dir)?;
+        let sources = Sources {
+            layer: layer.name.clone(),
+            lower: overlay::open_dir(&layer.root).doing_at("opening", &layer.root)?,
+            upper: overlay::open_dir(&upper).doing_at("opening", &upper)?,
+            work: overlay::open_dir(&work).doing_at("opening", &work)?,
+        };
+        let options = Options {
+            budget,
+            immutable_lower: cache != CacheMode::Default,
+        };
+        let overlay = Overlay::new(sources, options, guard)
+            .doing_at("looking at the layer of", &layer.root)?;
+        Ok(Self {
+            name: layer.name,
+            device,
+            overlay,
+            options: fuse::Options {
+                cache,
+                ..fuse::Options::default()
+            },
+        })
     }
 
+    /// Answers until the mount is gone.
     fn run(self) -> std::io::Result<()> {
-        Ok(())
+        fuse::serve(self.device, self.overlay, self.options)
     }
 }

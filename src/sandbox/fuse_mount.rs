@@ -1,8 +1,7 @@
 //! A FUSE mount of our own, before anybody answers for it. Owns its options; the file system
 //! behind it is the file server's.
 
-use std::ffi::CString;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -12,6 +11,7 @@ use nix::unistd::{getegid, geteuid};
 use super::failure::Failure;
 use super::mount_api::{MountOption, TAME, new_mount};
 use super::probe;
+use crate::fuse;
 
 /// A detached mount and the device that answers for it.
 pub(super) struct FuseMount {
@@ -26,20 +26,12 @@ pub(super) struct FuseMount {
 pub(super) fn new() -> Result<FuseMount, Failure> {
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC;
     let device = open("/dev/fuse", flags, Mode::empty()).map_err(device_refused)?;
-    let number =
-        |value: &dyn std::fmt::Display| CString::new(value.to_string()).unwrap_or_default();
-    let options = [
-        MountOption::Value(c"source", c"pvisor-tui".into()),
-        MountOption::Value(c"fd", number(&device.as_raw_fd())),
-        // A directory; its permissions are asked for like any other's.
-        MountOption::Value(c"rootmode", c"40755".into()),
-        MountOption::Value(c"user_id", number(&geteuid())),
-        MountOption::Value(c"group_id", number(&getegid())),
-        // The kernel checks permissions, as on any file system: the server has rights of its own.
-        MountOption::Flag(c"default_permissions"),
-        // Whoever is in this user namespace: a set-id program is somebody else.
-        MountOption::Flag(c"allow_other"),
-    ];
+    let wanted = fuse::mount_options(device.as_fd(), geteuid().as_raw(), getegid().as_raw());
+    let mut options = vec![MountOption::Value(c"source", c"pvisor-tui".into())];
+    options.extend(wanted.into_iter().map(|(name, value)| match value {
+        Some(value) => MountOption::Value(name, value),
+        None => MountOption::Flag(name),
+    }));
     let mount = new_mount(c"fuse", &options, TAME).map_err(|failure| {
         let (cause, hint) = match failure.errno {
             Errno::ENODEV => (

@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
@@ -13,15 +14,15 @@ use super::mount_api::{attach, clone_mount, here, restrict};
 use crate::layer::points;
 
 /// Whether directories may be made inside a place to hold further mounts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) enum Inside {
     /// The session's own: nobody else sees them.
     Ours,
     /// A directory that lives on across sessions: as the session's own.
     Kept,
-    /// A staged layer, whose directory this is: they lie in its upper and are noted there, so that
+    /// A staged layer, whose directory this is: they lie in its upper and are noted, so that
     /// nobody takes them for the agent's.
-    Staged(PathBuf),
+    Staged(Rc<OwnedFd>),
     /// The host's: they would be changes.
     Foreign,
 }
@@ -61,7 +62,7 @@ impl Place {
                     .iter()
                     .rev()
                     .find(|e| self.target.starts_with(&e.target) && e.target != self.target);
-                let Some(around) = around.filter(|e| e.inside != Inside::Foreign) else {
+                let Some(around) = around.filter(|e| !matches!(e.inside, Inside::Foreign)) else {
                     return Err(Failure::new(
                         format!("mounting {}", shown(&self.target)),
                         "there is nothing of this name to mount it on",
@@ -117,7 +118,7 @@ impl Place {
         }
         match &around.inside {
             Inside::Staged(dir) => {
-                points::note(dir, &made).doing_at("noting a mount point in", dir)
+                points::note(dir.as_fd(), &made).doing_at("noting a mount point at", &self.target)
             }
             _ => Ok(()),
         }

@@ -3,11 +3,12 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::boundary::LayerBoundary;
 use super::choice::{self, Facts, Verdict};
 use super::failure::{Doing, Failure, shown};
-use super::file_server::{FileServer, Served};
+use super::file_server::{FileServer, Rules, Served};
 use super::fuse_mount::{self, FuseMount};
 use super::mount_api::{READ_ONLY, TAME};
 use super::place::{Inside, Place};
@@ -110,7 +111,7 @@ impl Staging {
         places.push(Place {
             target: layer.root.clone(),
             mount: overlay.mount.try_clone().doing("keeping an overlay")?,
-            inside: Inside::Staged(layer.dir.clone()),
+            inside: Inside::Staged(opened_dir(layer)?),
         });
         self.merged.push(Merged {
             name: layer.name.clone(),
@@ -137,7 +138,7 @@ impl Staging {
         places.push(Place {
             target: layer.root.clone(),
             mount: mount.mount.try_clone().doing("keeping a mount")?,
-            inside: Inside::Staged(layer.dir.clone()),
+            inside: Inside::Staged(opened_dir(layer)?),
         });
         let kept_apart = masks.iter().filter_map(|mask| layer.relative(mask));
         self.served.push(Served {
@@ -167,7 +168,12 @@ impl Staging {
         if served.is_empty() {
             return Ok(None);
         }
-        FileServer::start(spec, served, lines).map(Some)
+        let rules = Rules {
+            policy: Some(&spec.policy),
+            observe: spec.observe,
+            budget: spec.limits.stage,
+        };
+        FileServer::start(&rules, served, lines).map(Some)
     }
 
     /// Opens the merged views, once they are in place.
@@ -184,6 +190,12 @@ impl Staging {
         }
         Ok(())
     }
+}
+
+/// The layer's own directory, for notes made once the host's tree is read-only.
+fn opened_dir(layer: &Layer) -> Result<Rc<OwnedFd>, Failure> {
+    let dir = overlay::open_dir(&layer.dir).doing_at("opening", &layer.dir)?;
+    Ok(Rc::new(dir))
 }
 
 fn is_fuse(verdict: &Verdict) -> bool {

@@ -22,6 +22,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, getpid, pipe2};
 
+use super::boundary::LayerBoundary;
 use super::cgroup::Cgroup;
 use super::failure::{Doing, Failure};
 use super::helper::{self, Inherited};
@@ -32,7 +33,7 @@ use super::spec::TerminalSize;
 use super::stage::HelperAccess;
 use super::wire::{Hardening, Prepared, Report, receive_fds};
 use super::{Boundary, ExitStatus, Mode, SandboxSpec, Stdio, choice, namespace};
-use crate::layer::{Layer, StageAccess};
+use crate::layer::{Driver, Layer, StageAccess};
 use crate::protocol::codec;
 use crate::pty;
 
@@ -197,7 +198,7 @@ enum Stage {
         reports: File,
         orders: OwnedFd,
         pipes: Option<AgentIo>,
-        bounds: Bounds,
+        bounds: Box<Bounds>,
         gate: Option<UnixStream>,
     },
     /// The supervisor executes the command.
@@ -234,8 +235,11 @@ impl Starting {
                 bounds,
                 gate,
             } => {
-                let (mut started, access) = viewed(socket, helper, reports, orders, pipes, bounds)?;
-                started.gate = gate;
+                let (mut started, access) =
+                    viewed(socket, helper, reports, orders, pipes, *bounds)?;
+                // Without a file server nobody speaks on it.
+                let served = |l: &LayerBoundary| l.driver == Driver::Fuse.name();
+                started.gate = gate.filter(|_| started.boundary.layers.iter().any(served));
                 (started, Some(access))
             }
         };
@@ -247,7 +251,7 @@ fn staged(spec: &SandboxSpec) -> Result<Stage, Failure> {
     let lines = Lines::new(spec.stdio)?;
     let bounds = Bounds::of(spec);
     let cgroup = bounds.entrance()?;
-    let (gate, inherited_gate) = if choice::is_guarded(spec) {
+    let (gate, inherited_gate) = if choice::is_guarded(spec) || !spec.policy.rules.is_empty() {
         let (ours, theirs) = UnixStream::pair().doing("making a socket pair")?;
         (Some(ours), Some(theirs))
     } else {
@@ -270,7 +274,7 @@ fn staged(spec: &SandboxSpec) -> Result<Stage, Failure> {
         reports: lines.reports,
         orders: lines.orders,
         pipes: lines.pipes,
-        bounds,
+        bounds: Box::new(bounds),
         gate,
     })
 }

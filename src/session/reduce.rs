@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use super::state::{RunState, SessionState, Update};
 use crate::LayerPath;
 use crate::change::Change;
+use crate::layer::Driver;
 use crate::review::{self, FileDecision, Summary, Verdict};
 use crate::sandbox::ExitStatus;
 
@@ -27,6 +28,7 @@ impl SessionState {
             Update::Started { boundary, .. } => {
                 self.run = Some(RunState::Running);
                 self.boundary = (**boundary).clone();
+                self.take_drivers();
                 self.exit = None;
                 self.ended = None;
                 self.asks.clear();
@@ -182,6 +184,18 @@ impl SessionState {
                 .retain(|(_, verdict)| matches!(verdict, Verdict::Rejected { .. }));
             if !decision.verdicts.is_empty() {
                 self.carried.insert(key.clone(), decision);
+            }
+        }
+    }
+
+    /// Who merges a layer is known once it is mounted.
+    fn take_drivers(&mut self) {
+        for layer in self.info.iter_mut().flat_map(|info| &mut info.layers) {
+            let told = self.boundary.layers.iter().find(|l| l.name == layer.name);
+            match told.map(|told| told.driver.as_str()) {
+                Some("fuse") => layer.driver = Driver::Fuse,
+                Some("overlayfs") => layer.driver = Driver::Overlayfs,
+                _ => {}
             }
         }
     }

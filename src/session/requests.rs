@@ -94,6 +94,11 @@ impl Session {
             return;
         }
         let to = Some((client, id));
+        let agrees = writes || matches!(request, Request::Decide { .. });
+        if agrees && let Err(failure) = self.can_record() {
+            self.reply(to, Err(failure));
+            return;
+        }
         let result = match request {
             Request::Input(bytes) => {
                 if let Some(agent) = &self.agent {

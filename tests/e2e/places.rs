@@ -6,8 +6,9 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::support::changes::Changes;
 use crate::support::mounted::{DRIVERS, driver_of};
-use crate::support::{Call, Changes, World, binary, each_user};
+use crate::support::{Call, World, binary, each_user};
 
 /// A directory of the world's user with what [`works_in`] needs.
 fn workspace_at(world: &World, path: &Path) {
@@ -44,9 +45,15 @@ fn works_in(world: &World, typed: &OsStr, real: &Path) {
         assert_eq!(fs::read(real.join("a.txt")).unwrap(), b"one\n", "{driver}");
         assert!(!real.join("new").exists(), "{driver}");
         assert_eq!(driver_of(&world.status(), "workspace"), driver);
-        world.changes().assert_plain(&["added d", "added new", "modified a.txt"]);
+        world
+            .changes()
+            .assert_plain(&["added d", "added new", "modified a.txt"]);
         world.pvisor(["commit", "--all"]).ok();
-        assert_eq!(fs::read(real.join("a.txt")).unwrap(), b"one\nmore\n", "{driver}");
+        assert_eq!(
+            fs::read(real.join("a.txt")).unwrap(),
+            b"one\nmore\n",
+            "{driver}"
+        );
         assert_eq!(fs::read(real.join("new")).unwrap(), b"x\n", "{driver}");
         fs::remove_dir(real.join("d")).unwrap();
     }
@@ -150,10 +157,9 @@ each_user! {
     fn on_other_file_systems(world) {
         for driver in DRIVERS {
             let script = format!(
-                "mount -t tmpfs none . && echo one > a.txt && {ro} \
+                "mount -t tmpfs none . && echo one > a.txt && \
                  $PV run --headless --driver {driver} -- sh -c 'echo more >> a.txt; cat a.txt' && \
-                 $PV changes last && cat a.txt && $PV commit --all; echo rc=$?; cat a.txt",
-                ro = "",
+                 $PV changes last && cat a.txt && $PV commit --all; echo rc=$?; cat a.txt"
             );
             let Some(done) = world.in_mounts(&script) else { return };
             let out = done.out();
@@ -161,7 +167,7 @@ each_user! {
             assert!(out.ends_with("rc=0\none\nmore\n"), "{driver}: {done}");
 
             let script = format!(
-                "mount -t tmpfs none . && echo one > a.txt && mount -o remount,ro . && \
+                "mount -t tmpfs none . && echo one > a.txt && mount -o remount,bind,ro . && \
                  $PV run --headless --driver {driver} -- sh -c 'echo more >> a.txt; cat a.txt' && \
                  $PV commit --all; echo rc=$?; cat a.txt"
             );
@@ -182,12 +188,12 @@ each_user! {
                 .iter().map(OsString::from)
                 .chain([state.clone().into(), "--workspace".into(), world.workspace.clone().into()])
                 .chain(["--", "bash", "-c"].map(OsString::from))
-                .chain(["find . | sort; mkdir -p .stage/x 2>/dev/null; echo rc=$?; \
-                         mkdir d; mv .stage d/s 2>/dev/null; echo rc=$?; echo x > n; find . -name n".into()])
+                .chain(["find . 2>/dev/null | sort; mkdir -p .stage/x 2>/dev/null; echo rc=$?; \
+                         mkdir d; mv .stage d/s 2>/dev/null; echo rc=$?; echo x > n; find . -name n 2>/dev/null; true".into()])
                 .collect();
             let done = world.pvisor(args).ok();
             assert_eq!(done.out(), ".\n./.stage\n./a.txt\nrc=1\nrc=1\n./n\n", "{driver}: {done}");
-            world.host_ok("find . > /dev/null");
+            world.host_ok("find . > /dev/null 2>&1 || true");
             let listed = world.pvisor(["changes", "last", "--json", "--state-dir", state.to_str().unwrap()]);
             let changes = Changes::from_json(listed.ok().json());
             let added: Vec<_> = changes.lines().into_iter().filter(|l| l != "added d").collect();

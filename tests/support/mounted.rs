@@ -26,14 +26,20 @@ impl World {
         let mut probe = self.command("unshare");
         probe.args([flags, "true"]);
         if Call::new(probe).done().status != Some(0) {
-            eprintln!("skipped: {}: unshare {flags} is not possible here", self.test);
+            eprintln!(
+                "skipped: {}: unshare {flags} is not possible here",
+                self.test
+            );
             return None;
         }
         let mut command = self.command("unshare");
         command.args([flags, "sh", "-c"]);
         // The directory is entered again once something may be mounted on it.
         let again = format!("cd {:?} && {script}", self.workspace);
-        command.arg(again.replace("mount -t tmpfs none . &&", "mount -t tmpfs none \"$PWD\" && cd \"$PWD\" &&"));
+        command.arg(again.replace(
+            "mount -t tmpfs none . &&",
+            "mount -t tmpfs none \"$PWD\" && cd \"$PWD\" &&",
+        ));
         command.env("PV", binary()).current_dir(&self.workspace);
         Some(Call::new(command).done())
     }
