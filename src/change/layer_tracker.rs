@@ -474,7 +474,18 @@ impl LayerTracker {
                 let shape = |node: &Node| (node.file_type, node.size, node.mode, node.mtime);
                 if shape(&node) == shape(agents) {
                     node.digest = agents.digest;
+                    node.xattrs.clone_from(&agents.xattrs);
                 }
+                Some(node)
+            }
+            // What its owner may not read has attributes that cannot be read either.
+            Some(mut node)
+                if node.file_type == FileType::Dir
+                    && node.mode & 0o400 == 0
+                    && node.mode == agents.mode
+                    && !nix::unistd::geteuid().is_root() =>
+            {
+                node.xattrs.clone_from(&agents.xattrs);
                 Some(node)
             }
             found => found,

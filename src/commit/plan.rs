@@ -249,15 +249,14 @@ impl Planner<'_> {
                     Some(Effect::Put { .. })
                 )
             });
-            let dir = key
-                .path
-                .parent()
-                .map(|p| LayerPath::new(key.layer.clone(), p));
+            // A directory that is made shut, whatever stands between, cannot be moved into.
             let shut = self.parent(&key) == Parent::Made
-                && matches!(
-                    dir.and_then(|dir| self.effects.get(&dir)),
-                    Some(Effect::Put { want, .. }) if want.node.mode & 0o300 != 0o300
-                );
+                && key.path.ancestors().any(|dir| {
+                    matches!(
+                        self.effects.get(&LayerPath::new(key.layer.clone(), dir)),
+                        Some(Effect::Put { want, .. }) if want.node.mode & 0o300 != 0o300
+                    )
+                });
             if !replaced && !shut {
                 continue;
             }

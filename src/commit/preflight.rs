@@ -35,13 +35,13 @@ pub(super) fn check(
         refusals: Vec::new(),
         opened: steps
             .iter()
-            .filter(|step| turns(step, true))
+            .filter(|step| opens(step))
             .map(Step::key)
             .collect(),
         shut: steps
             .iter()
             // A mode shuts nothing to root.
-            .filter(|step| turns(step, false) && !nix::unistd::geteuid().is_root())
+            .filter(|step| shuts(step) && !nix::unistd::geteuid().is_root())
             .map(Step::key)
             .collect(),
         names: Names::new()?,
@@ -73,13 +73,18 @@ pub(super) fn moved(steps: &[Step]) -> BTreeMap<String, BTreeSet<RelPath>> {
     moved
 }
 
-/// Whether a step makes a directory writable (or no longer so).
-fn turns(step: &Step, writable: bool) -> bool {
+/// Whether a step makes a directory writable.
+fn opens(step: &Step) -> bool {
     let open = |node: &Node| node.mode & 0o300 == 0o300;
     matches!(&step.action, Action::Meta { before, after }
-        if before.file_type == FileType::Dir
-            && open(before) != writable
-            && open(after) == writable)
+        if before.file_type == FileType::Dir && !open(before) && open(after))
+}
+
+/// Whether a step takes a directory's owner the right to write or to enter it.
+fn shuts(step: &Step) -> bool {
+    let loses = |before: &Node, after: &Node| before.mode & !after.mode & 0o300 != 0;
+    matches!(&step.action, Action::Meta { before, after }
+        if before.file_type == FileType::Dir && loses(before, after))
 }
 
 /// Makes unguessable names.
@@ -330,7 +335,7 @@ impl Checks<'_> {
         let mut reason = "its directory loses its writability, and so does every one above it";
         let shut;
         match root.writable(&dir.path) {
-            Ok(()) if !self.shut.contains(dir) => return Ok(dir.path.clone()),
+            Ok(()) if !self.is_shut(dir) => return Ok(dir.path.clone()),
             Ok(()) => {}
             Err(e) if e.raw_os_error() == Some(libc::EROFS) => {
                 return Err(format!(
@@ -350,9 +355,19 @@ impl Checks<'_> {
             .ancestors()
             .find(|above| {
                 let key = LayerPath::new(dir.layer.clone(), above.clone());
-                !self.shut.contains(&key) && root.writable(above).is_ok()
+                !self.is_shut(&key) && root.writable(above).is_ok()
             })
             .ok_or_else(|| reason.to_owned())
+    }
+
+    /// Whether a directory, or one on the way to it, is shut by the batch.
+    fn is_shut(&self, dir: &LayerPath) -> bool {
+        let above = dir
+            .path
+            .ancestors()
+            .map(|a| LayerPath::new(dir.layer.clone(), a));
+        !self.shut.is_empty()
+            && (self.shut.contains(dir) || above.into_iter().any(|a| self.shut.contains(&a)))
     }
 
     /// A file with further names on the host must be replaced under all of them.

@@ -2,7 +2,7 @@
 //! table of deviations says the same in a reader's words.
 
 use super::generate::Allowed;
-use super::script::{Op, Over, Script};
+use super::script::{Bytes, Op, Over, Script};
 use super::snapshot::Snapshot;
 
 /// One thing that differs from a plain directory.
@@ -34,8 +34,8 @@ pub const TABLE: &[Deviation] = &[
     Deviation {
         driver: "overlayfs",
         condition: "a file of the tree gets a further name",
-        why: "the two names have an inode each in the overlay: a mode set under one is shown, but not heeded, under the other",
-        handled: "after such a link an operation that is, or is not, let in (EACCES) is taken out",
+        why: "the two names have an inode each in the overlay: a mode or size set under one is shown, but not always heeded, under the other",
+        handled: "after such a link an operation that is, or is not, let in (EACCES), or copies another stretch, is taken out",
     },
     Deviation {
         driver: "overlayfs without the rename shim",
@@ -57,16 +57,35 @@ pub const TABLE: &[Deviation] = &[
     },
     Deviation {
         driver: "commit",
-        condition: "the agent made the workspace's own directory unwritable to its owner",
-        why: "what a commit displaces could not leave it any more; refused, naming the paths",
+        condition: "a directory in which something changed, or the workspace's own, may not be written by its owner",
+        why: "what a commit replaces could neither come in nor go out; refused, naming the paths, until the person has opened it",
         handled: "such a refusal ends the comparison, for an ordinary user",
+    },
+    Deviation {
+        driver: "undo",
+        condition: "the commit left a directory that its owner may not enter",
+        why: "what lies below cannot be looked at; refused, naming the paths, until the person has opened it",
+        handled: "such a refusal ends the comparison, for an ordinary user",
+    },
+    Deviation {
+        driver: "revert",
+        condition: "a file of the tree that its owner may not read is put back",
+        why: "its bytes cannot be compared from outside, so it stays in the list",
+        handled: "such a row may be left, for an ordinary user",
     },
 ];
 
-/// Whether a commit may be refused because the root has lost its writability.
-pub fn is_shut_root(setting: &super::twin::Setting, after: &Snapshot) -> bool {
-    let root = after.entries.get(&super::script::Bytes::default());
-    !setting.user.is_root() && root.is_some_and(|root| root.mode & 0o300 != 0o300)
+/// Whether a commit or an undo may be refused because its owner may not write, or enter, a
+/// directory.
+pub fn is_shut(setting: &super::twin::Setting, trees: &[&Snapshot]) -> bool {
+    let shut = |e: &super::snapshot::Entry| e.letter == 'd' && e.mode & 0o300 != 0o300;
+    !setting.user.is_root() && trees.iter().any(|t| t.entries.values().any(shut))
+}
+
+/// Whether a path may still be listed after it was put back.
+pub fn is_unreadable(setting: &super::twin::Setting, path: &Bytes, before: &Snapshot) -> bool {
+    let entry = before.entries.get(path);
+    !setting.user.is_root() && entry.is_some_and(|e| e.letter == 'f' && e.mode & 0o400 == 0)
 }
 
 /// The drivers a script can be tried on.
@@ -116,14 +135,15 @@ pub fn is_lower_rename(op: &Op, answers: (&str, &str), before: &Snapshot) -> boo
     answers.1 == "EXDEV" && lower
 }
 
-/// Whether the operation was let in on one side only, and a file of the tree has got a further name
-/// before.
-pub fn is_stale_mode(ops: &[Op], index: usize, answers: (&str, &str), before: &Snapshot) -> bool {
+/// Whether the operation was let in on one side only, or copied another stretch, and a file of the
+/// tree has got a further name before.
+pub fn is_stale(ops: &[Op], index: usize, answers: (&str, &str), before: &Snapshot) -> bool {
     let tree_file = |path| before.entries.get(path).is_some_and(|e| e.letter == 'f');
     let linked = ops[..index]
         .iter()
         .any(|op| matches!(op, Op::Link { from, .. } if tree_file(from)));
-    linked && (answers.0 == "EACCES") != (answers.1 == "EACCES")
+    let copied = answers.0 == answers.1 && matches!(ops[index], Op::CopyRange { .. });
+    linked && (copied || (answers.0 == "EACCES") != (answers.1 == "EACCES"))
 }
 
 /// The script without one operation.

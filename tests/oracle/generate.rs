@@ -299,9 +299,10 @@ impl Generator {
                 self.push(Op::RemoveXattr { path, name });
             }
             9 => {
-                let acl = acl(&mut self.random);
                 let default = self.random.chance(35);
                 let path = if default { self.dir() } else { path };
+                let is_dir = self.model.kind(&path) != Some(Kind::File);
+                let acl = acl(&mut self.random, is_dir);
                 self.push(Op::SetAcl { path, default, acl });
             }
             _ => {
@@ -541,13 +542,14 @@ fn room(random: &mut Random) -> (Room, u64, u64) {
     }
 }
 
-fn acl(random: &mut Random) -> Acl {
+fn acl(random: &mut Random, is_dir: bool) -> Acl {
     let bits = |random: &mut Random| *random.pick(&[7, 6, 5, 4, 0]);
     let user = random.chance(50).then(|| bits(random));
     let named_group = random.chance(30).then(|| bits(random));
     let extended = user.is_some() || named_group.is_some();
     Acl {
-        owner: *random.pick(&[7, 7, 6]),
+        // A directory that its owner may not enter hides what is tried below it.
+        owner: if is_dir { 7 } else { *random.pick(&[7, 7, 6]) },
         user,
         group: bits(random),
         named_group,

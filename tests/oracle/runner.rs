@@ -131,7 +131,7 @@ pub fn setting(test: &str, driver: Driver, root: bool) -> Option<Setting> {
     let setting = Setting {
         user,
         driver,
-        shim: false,
+        shim: true,
         flags: Vec::new(),
     };
     if let Some(reason) = unable(&world, driver) {

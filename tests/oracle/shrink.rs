@@ -5,7 +5,7 @@ use super::script::{Op, Script};
 use super::twin::{Difference, Setting, compare};
 
 /// Attempts at most; each is a whole session.
-const ATTEMPTS: u32 = 400;
+const ATTEMPTS: u32 = 250;
 
 /// The shortest script found that shows the same class of difference, and what it shows.
 pub fn shrink(setting: &Setting, script: Script, found: Difference) -> (Script, Difference) {

@@ -118,7 +118,7 @@ fn compare_once(setting: &Setting, script: &Script, last: Stage) -> Verdict {
         let errnos = (native.errno.as_str(), staged.errno.as_str());
         let kernel = setting.driver == Driver::Overlayfs;
         if kernel && !setting.shim && deviations::is_lower_rename(op, errnos, &before)
-            || kernel && deviations::is_stale_mode(&script.ops, index, errnos, &before)
+            || kernel && deviations::is_stale(&script.ops, index, errnos, &before)
         {
             return Verdict::Deviates(index);
         }
@@ -255,7 +255,9 @@ impl Twin<'_> {
         }
         let committed = self.call(&["commit", "--all", "--ignored"]);
         if let Err(report) = committed {
-            if deviations::is_shut_root(self.setting, after) {
+            if deviations::is_shut(self.setting, &[before, after])
+                && report.contains("nothing was written")
+            {
                 return None;
             }
             return Some(Difference::new(Stage::Commit, "refused", report));
@@ -282,6 +284,9 @@ impl Twin<'_> {
         if !found.iter().all(|(path, _)| after.sockets.contains(path))
             && let Err(report) = self.call(&["undo"])
         {
+            if deviations::is_shut(self.setting, &[before, after]) {
+                return None;
+            }
             return Some(Difference::new(Stage::Undo, "refused", report));
         }
         let tree = Snapshot::of(&self.world.workspace);
@@ -330,7 +335,10 @@ impl Twin<'_> {
             return Some(Difference::new(stage, "refused", report));
         }
         let ignored = match self.changes_json() {
-            Ok(json) => review::not_ignored(&json),
+            Ok(json) => review::not_ignored(&json)
+                .into_iter()
+                .filter(|path| !deviations::is_unreadable(self.setting, path, before))
+                .collect::<Vec<_>>(),
             Err(report) => return Some(Difference::new(stage, "changes", report)),
         };
         if let Some(path) = ignored.first() {

@@ -199,7 +199,7 @@ impl Maker<'_> {
                 }
             }
             if self.random.chance(8) {
-                let acl = acl(self.random);
+                let acl = acl(self.random, kind == Kind::Dir);
                 self.push(Op::SetAcl {
                     path: path.clone(),
                     default: false,
@@ -207,7 +207,7 @@ impl Maker<'_> {
                 });
             }
             if kind == Kind::Dir && self.random.chance(8) {
-                let acl = acl(self.random);
+                let acl = acl(self.random, kind == Kind::Dir);
                 self.push(Op::SetAcl {
                     path,
                     default: true,
