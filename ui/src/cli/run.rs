@@ -14,7 +14,9 @@ use pvisor::config::{
 use pvisor::policy::{Origin, Policy, Rule};
 use pvisor::protocol::{Hello, PROTOCOL_VERSION, Request, Role};
 use pvisor::sandbox::spec::{CacheMode, DriverChoice, Limits, Network, TerminalSize};
-use pvisor::sandbox::{Boundary, Mode, MountAccess, MountSpec, SandboxSpec, Stdio, clash, hidden};
+use pvisor::sandbox::{
+    Boundary, Mode, MountAccess, MountSpec, SandboxSpec, Stdio, Submounts, clash, hidden, submounts,
+};
 use pvisor::session::server::{self, RunRequest};
 use pvisor::session::state::RunState;
 use pvisor::session::store::{LAST, SessionRecord};
