@@ -243,7 +243,10 @@ impl LayerTracker {
             let (kind, after) = (&change.kind, change.after.as_ref());
             if let Stands::Different(conflict) = self.check_host(&path, kind, after, record)? {
                 let class = self.class(change);
-                let pairs = matches!(change.file_type(), FileType::File | FileType::Symlink);
+                let pairs = matches!(
+                    change.file_type(),
+                    FileType::File | FileType::Symlink | FileType::Dir
+                );
                 let verdict = Verdict {
                     class,
                     conflict,
@@ -279,7 +282,11 @@ impl LayerTracker {
             found.insert(0, root);
         }
         let spread = spread_inside(&mut found);
-        let mut changes = self.pair_renames(found, access);
+        let origins: Vec<_> = entries
+            .iter()
+            .filter_map(|entry| Some((entry.path.clone(), entry.origin.clone()?)))
+            .collect();
+        let mut changes = self.pair_renames(found, &origins, access);
         self.entangled = spread || !self.renamed.is_empty();
         for (change, looks) in &mut changes {
             set_risks(change, *looks);

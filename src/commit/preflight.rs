@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::path::Path;
 
 use crate::change::Conflict;
 use crate::layer::{FileType, Node};
@@ -13,7 +13,7 @@ use super::lease::{Lease, Patience};
 use super::ledger::{Action, Piece, Source, Step};
 use super::place::{Root, words};
 use super::verify::{self, Expect, Tree};
-use super::{CommitError, Refusal};
+use super::{CommitError, Refusal, room};
 
 /// Bytes that the upper's file really takes, if that can be told.
 pub(super) type Measure<'a> = dyn Fn(&str, &RelPath) -> Option<u64> + 'a;
@@ -26,6 +26,7 @@ const NAME_MAX: usize = 255;
 pub(super) fn check(
     steps: &mut [Step],
     roots: &BTreeMap<String, Root>,
+    store: &Path,
     measure: &Measure<'_>,
 ) -> Result<Vec<Refusal>, CommitError> {
     let moved = moved(steps);
@@ -39,7 +40,8 @@ pub(super) fn check(
             .collect(),
         shut: steps
             .iter()
-            .filter(|step| turns(step, false))
+            // A mode shuts nothing to root.
+            .filter(|step| turns(step, false) && !nix::unistd::geteuid().is_root())
             .map(Step::key)
             .collect(),
         names: Names::new()?,
@@ -53,7 +55,7 @@ pub(super) fn check(
     }
     checks.hard_links(steps);
     if checks.refusals.is_empty() {
-        checks.space(steps, measure);
+        checks.refusals = room::check(steps, roots, store, measure);
     }
     Ok(checks.refusals)
 }
@@ -394,67 +396,6 @@ impl Checks<'_> {
             }
         }
     }
-
-    fn space(&mut self, steps: &[Step], measure: &Measure<'_>) {
-        for (layer, root) in self.roots {
-            let Ok(fs) = nix::sys::statvfs::fstatvfs(root.fd().as_fd()) else {
-                continue;
-            };
-            let blocks = if nix::unistd::geteuid().is_root() {
-                fs.blocks_free()
-            } else {
-                fs.blocks_available()
-            };
-            let free = blocks.saturating_mul(fs.fragment_size());
-            let made: Vec<(RelPath, u64)> = steps
-                .iter()
-                .filter(|step| step.layer == *layer)
-                .flat_map(made)
-                .collect();
-            let Some((largest, _)) = made.iter().max_by_key(|(_, size)| *size) else {
-                continue;
-            };
-            let mut needed: u64 = made.iter().map(|(_, size)| whole_blocks(*size)).sum();
-            if needed > free {
-                // Holes may make up for it.
-                let real = |(path, size): &(RelPath, u64)| measure(layer, path).unwrap_or(*size);
-                needed = made.iter().map(|file| whole_blocks(real(file))).sum();
-            }
-            let reason = if needed > free {
-                format!("the batch needs {needed} bytes, its file system has {free} left")
-            } else if fs.files() > 0 && made.len() as u64 > fs.files_free() {
-                "its file system has too few inodes left for the batch".to_owned()
-            } else {
-                continue;
-            };
-            let key = LayerPath::new(layer.clone(), largest.clone());
-            self.refusals.push(Refusal { key, reason });
-        }
-    }
-}
-
-/// The entries a step makes and their apparent sizes.
-fn made(step: &Step) -> Vec<(RelPath, u64)> {
-    let Action::Swap {
-        after,
-        source: Source::Made,
-        ..
-    } = &step.action
-    else {
-        return Vec::new();
-    };
-    after
-        .iter()
-        .map(|piece| {
-            let file = piece.node.file_type == FileType::File;
-            let size = if file { piece.node.size } else { 0 };
-            (piece.path.under(&step.path), size)
-        })
-        .collect()
-}
-
-fn whole_blocks(bytes: u64) -> u64 {
-    bytes.div_ceil(4096) * 4096
 }
 
 /// Said of a file that somebody writes.

@@ -150,6 +150,7 @@ macro_rules! texts {
                 text(deserializer, $parse)
             }
 
+            #[allow(clippy::ref_option, reason = "serde calls it with a reference")]
             pub fn serialize<S: serde::Serializer>(
                 value: &Option<$type>,
                 serializer: S,

@@ -56,6 +56,8 @@ pub struct Config {
     pub mode: Mode,
     /// The agent's network.
     pub network: Network,
+    /// Whether renames of the host's directories are helped over the kernel's `EXDEV`.
+    pub rename_shim: bool,
     /// What becomes of a running command when the screen that started it is gone.
     pub hangup: Hangup,
     /// Name of a theme.

@@ -247,7 +247,10 @@ impl Overlay {
         if stat.nlink <= 1 {
             return Vec::new();
         }
-        let known = node.state().names.len() as u32 + node.state().hidden;
+        let known = {
+            let state = node.state();
+            state.names.len() as u32 + state.hidden
+        };
         if known >= stat.nlink {
             return Vec::new();
         }

@@ -14,7 +14,7 @@ pub struct Attempted {
     pub key: LayerPath,
     /// What.
     pub access: Access,
-    /// The calling process, as the agent's own process list numbers it; 0 when unknown.
+    /// The calling process, as the host's process list numbers it; 0 when unknown.
     pub pid: u32,
     /// Its name (`/proc/PID/comm`), lossy text, as it came; empty when unknown.
     pub program: String,

@@ -61,6 +61,11 @@ pub fn is_taken_by_all(change: &Change, ignored: bool) -> bool {
         && !change.risks.contains(&Risk::Uncommittable)
 }
 
+/// Whether `revert --all` takes this change back: as above, and what cannot be committed as well.
+pub fn is_reverted_by_all(change: &Change) -> bool {
+    change.key.layer != layer::HOME && change.class != Class::Ignored
+}
+
 /// The decisions that `--all` makes: everything it takes (see [`is_taken_by_all`]) is approved but
 /// what was rejected. Changes whose decisions stay as they are, are left out.
 pub fn approve_all(

@@ -69,7 +69,8 @@ fn need(spec: &SandboxSpec) -> Option<String> {
     }
 }
 
-/// The first rule somebody made. The built-in ones are kept by masks where there is no file server.
+/// The first rule somebody made. The built-in ones hold where there is a file server, and ask for
+/// none.
 fn acting_rule(policy: &Policy) -> Option<String> {
     let rule = policy.needs_file_server()?;
     let level = rule.level.name();

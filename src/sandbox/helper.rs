@@ -10,6 +10,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
@@ -19,6 +20,7 @@ use nix::unistd::{ForkResult, Pid, fork, pipe2};
 use super::agent::{Guards, Program, Streams};
 use super::failure::{Doing, Failure};
 use super::file_server::{self, FileServer};
+use super::late::{self, LateKeys};
 use super::spec::Network;
 use super::supervisor::{Reach, Supervisor};
 use super::view::{self, MountedLayer, View};
@@ -71,7 +73,7 @@ pub(super) fn run(spec: &SandboxSpec, inherited: Inherited, server: Pid) -> ! {
         gate,
         log: file_server::log_of_this_process(),
     };
-    let (layers, files, _lifeline) = match begin(
+    let (layers, files, late, _lifeline) = match begin(
         spec,
         &socket,
         Supervision {
@@ -90,7 +92,7 @@ pub(super) fn run(spec: &SandboxSpec, inherited: Inherited, server: Pid) -> ! {
             namespace::leave(125)
         }
     };
-    serve(socket, &layers, files.as_ref())
+    serve(socket, &layers, files.as_ref(), late)
 }
 
 /// The life of a helper for layers that are not mounted.
@@ -109,7 +111,7 @@ pub(super) fn run_unmounted(layers: &[Layer], mut socket: UnixStream, server: Pi
             if codec::write(&mut socket, &Prepared::View(Box::default())).is_err() {
                 namespace::leave(0);
             }
-            serve(socket, &layers, None)
+            serve(socket, &layers, None, None)
         }
         Err(failure) => {
             let _ = codec::write(&mut socket, &Prepared::Failed(failure));
@@ -187,8 +189,14 @@ struct Supervision {
     cgroup: Option<OwnedFd>,
 }
 
-/// The layers, who serves those that the kernel does not merge, and PID 1's lifeline.
-type Begun = (Vec<MountedLayer>, Option<FileServer>, OwnedFd);
+/// The layers, who serves those that the kernel does not merge, what hides keys that appear, and
+/// PID 1's lifeline.
+type Begun = (
+    Vec<MountedLayer>,
+    Option<FileServer>,
+    Option<LateKeys>,
+    OwnedFd,
+);
 
 /// Makes the view, starts PID 1 and tells the server. What is returned must live as long as the
 /// helper: the other end of PID 1's lifeline.
@@ -200,12 +208,13 @@ fn begin(
     server: Pid,
 ) -> Result<Begun, Failure> {
     settle(server)?;
-    let spec = &listening::hide(spec);
     let program = Program::new(&spec.command, &spec.env)?;
     let program = program.guarded(Guards::of(spec, supervision.cgroup));
     namespace::enter(true)?;
     namespace::die_with_parent()?;
     namespace::check_parent(server);
+    // With the rights the agent will have at most, and before the network is left.
+    let spec = &listening::hide(spec);
     if spec.network == Network::None {
         network::isolate()?;
     }
@@ -214,6 +223,7 @@ fn begin(
     } else {
         namespace::forbid_nesting()
     };
+    let late = LateKeys::missing(spec);
     let mut view = view::build(spec, lines)?;
     if let Err(errno) = nesting {
         view.notes.push(format!(
@@ -257,7 +267,14 @@ fn begin(
     forget_children(first).doing("ignoring children")?;
     announce(socket, boundary(spec, &mut view), &pidfd, master.as_ref())
         .doing("answering the server")?;
-    Ok((view.layers, view.file_server, held))
+    let at_home = spec.layers.iter().find(|layer| layer.root == spec.home);
+    let upper = at_home.and_then(|home| view.layers.iter().find(|l| l.name == home.name));
+    let upper = upper.map(|layer| layer.upper.as_fd());
+    let late = match (late, view.masks.take()) {
+        (Some(missing), Some(masks)) => LateKeys::watch(spec, missing, upper, masks),
+        _ => None,
+    };
+    Ok((view.layers, view.file_server, late, held))
 }
 
 /// Starts the server of renames where one is wanted. Without it everything else works.
@@ -347,8 +364,15 @@ pub(super) fn pidfd_open(pid: Pid) -> Result<OwnedFd, Errno> {
 }
 
 /// Answers until the server lets go.
-fn serve(mut socket: UnixStream, layers: &[MountedLayer], files: Option<&FileServer>) -> ! {
-    while let Ok(Some(question)) = codec::read::<Question>(&mut socket) {
+fn serve(
+    mut socket: UnixStream,
+    layers: &[MountedLayer],
+    files: Option<&FileServer>,
+    mut late: Option<LateKeys>,
+) -> ! {
+    while let Some(()) = await_question(&socket, late.as_mut())
+        && let Ok(Some(question)) = codec::read::<Question>(&mut socket)
+    {
         let mut opened = None;
         let answer = answer(layers, files, question, &mut opened).unwrap_or_else(Answer::Refused);
         let sent = codec::write(&mut socket, &answer).is_ok();
@@ -358,6 +382,33 @@ fn serve(mut socket: UnixStream, layers: &[MountedLayer], files: Option<&FileSer
         }
     }
     namespace::leave(0)
+}
+
+/// Hides keys that appear while nothing is asked. `None` when waiting has failed for good.
+fn await_question(socket: &UnixStream, mut late: Option<&mut LateKeys>) -> Option<()> {
+    while let Some(late) = &mut late {
+        let mut polled = [
+            PollFd::new(socket.as_fd(), PollFlags::POLLIN),
+            PollFd::new(late.events(), PollFlags::POLLIN),
+        ];
+        let again = if late.is_unsettled() {
+            PollTimeout::from(late::AGAIN)
+        } else {
+            PollTimeout::NONE
+        };
+        match poll(&mut polled, again) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return None,
+        }
+        let asked = polled[0].any().unwrap_or(false);
+        if polled[1].any().unwrap_or(false) || late.is_unsettled() {
+            late.settle();
+        }
+        if asked {
+            break;
+        }
+    }
+    Some(())
 }
 
 fn answer(

@@ -148,6 +148,46 @@ pub(super) fn tried() -> u32 {
     let restricted = Ruleset::default()
         .handle_access(AccessFs::from_all(ABI::V1))
         .and_then(Ruleset::create)
-        .and_then(|ruleset| ruleset.restrict_self());
+        .and_then(landlock::RulesetCreated::restrict_self);
     restricted.map_or(0, |status| abi_of(&status.landlock))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use nix::sys::wait::{WaitStatus, waitpid};
+
+    use super::*;
+    use crate::sandbox::{namespace, seccomp, trial};
+
+    /// What a start pays for both fences, in a process of its own: the least of some rounds, as
+    /// other tests run beside it.
+    #[test]
+    fn both_fences_cost_a_start_less_than_a_millisecond() {
+        let fence = Fence {
+            writable: PLACES.iter().map(PathBuf::from).collect(),
+            sockets: vec!["/etc/passwd".into()],
+            scopes_only: false,
+        };
+        let round = || {
+            let child = trial::fork_child(|| {
+                let _ = nix::sys::prctl::set_no_new_privs();
+                let begun = Instant::now();
+                let up = fence.put_up().is_ok() && seccomp::put_up(false).is_ok();
+                // In steps of 10 microseconds, as far as an exit status goes.
+                let steps = begun.elapsed().as_micros() / 10;
+                namespace::leave(if up { steps.min(254) as i32 } else { 255 });
+            });
+            match waitpid(child.expect("fork"), None) {
+                Ok(WaitStatus::Exited(_, steps @ 0..255)) => {
+                    Duration::from_micros(steps as u64 * 10)
+                }
+                other => panic!("the fences were not put up: {other:?}"),
+            }
+        };
+        let least = (0..20).map(|_| round()).min().expect("rounds");
+        println!("Landlock and seccomp: {least:?}");
+        assert!(least < Duration::from_millis(1), "{least:?}");
+    }
 }

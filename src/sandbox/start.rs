@@ -202,7 +202,7 @@ enum Stage {
         reports: File,
         orders: OwnedFd,
         pipes: Option<AgentIo>,
-        bounds: Bounds,
+        bounds: Box<Bounds>,
         gate: Option<UnixStream>,
     },
     /// The supervisor executes the command.
@@ -239,7 +239,8 @@ impl Starting {
                 bounds,
                 gate,
             } => {
-                let (mut started, access) = viewed(socket, helper, reports, orders, pipes, bounds)?;
+                let (mut started, access) =
+                    viewed(socket, helper, reports, orders, pipes, *bounds)?;
                 // Without a file server nobody speaks on it.
                 let served = |l: &LayerBoundary| l.driver == Driver::Fuse.name();
                 started.gate = gate.filter(|_| started.boundary.layers.iter().any(served));
@@ -277,7 +278,7 @@ fn staged(spec: &SandboxSpec) -> Result<Stage, Failure> {
         reports: lines.reports,
         orders: lines.orders,
         pipes: lines.pipes,
-        bounds,
+        bounds: Box::new(bounds),
         gate,
     })
 }

@@ -40,6 +40,8 @@ pub(super) struct View {
     pub kept: Vec<String>,
     /// What could not be had.
     pub notes: Vec<String>,
+    /// Holds what lies over masked places; for [`mask`].
+    pub masks: Option<OwnedFd>,
     /// Whoever serves the layers that the kernel does not merge.
     pub file_server: Option<FileServer>,
 }
@@ -112,18 +114,25 @@ pub(super) fn build(spec: &SandboxSpec, lines: file_server::Lines) -> Result<Vie
             view.hidden.push(shown(&path));
         }
     }
+    view.masks = Some(store);
     staging.finish(&mut view)?;
     Ok(view)
 }
 
-/// Every path to mask that exists on the host.
-fn wanted_masks(spec: &SandboxSpec) -> Vec<PathBuf> {
+/// Places of the built-in list that the person gave back.
+pub(super) fn given_back(spec: &SandboxSpec) -> Vec<PathBuf> {
     let mut given_back = spec.unhide.clone();
     for mount in &spec.mounts {
         if mount.access != MountAccess::Hide {
             given_back.push(mount.target.clone());
         }
     }
+    given_back
+}
+
+/// Every path to mask that exists on the host.
+fn wanted_masks(spec: &SandboxSpec) -> Vec<PathBuf> {
+    let given_back = given_back(spec);
     let mut masks = hidden::existing(&spec.home, &given_back);
     let asked = spec
         .mounts
@@ -276,7 +285,7 @@ fn bind(
 
 /// Puts an empty, unreadable thing over `path` and over whatever it links to. `false` when the
 /// view has no such path.
-fn mask(path: &Path, store: &OwnedFd) -> Result<bool, Failure> {
+pub(super) fn mask(path: &Path, store: &OwnedFd) -> Result<bool, Failure> {
     let target = match open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()) {
         Ok(target) => target,
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(false),

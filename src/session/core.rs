@@ -19,6 +19,7 @@ use super::state::{RunState, SessionState, Update};
 use super::store::{SessionRecord, Store};
 use super::worker::{Job, ReplyTo};
 use crate::protocol::{Failure, Hello, Reply, Request, Role, ServerMessage, Stream, Welcome};
+use crate::reserve::Ballast;
 use crate::sandbox::ExitStatus;
 use crate::sandbox::spec::TerminalSize;
 use crate::watch::Watch;
@@ -61,6 +62,10 @@ pub struct Session {
     /// The command is its starter's, and that has not come yet.
     awaits_owner: bool,
     pub(super) exit: Option<ExitStatus>,
+    /// Given up when the command has ended.
+    ballast: Option<Ballast>,
+    /// The journal could not be written the last time.
+    unwritten: bool,
     /// The command was stopped because it had staged too much.
     stage_full: bool,
     pub(super) ending: bool,
@@ -93,9 +98,21 @@ impl Session {
             deferred: VecDeque::new(),
             awaits_owner: false,
             exit: None,
+            ballast: None,
+            unwritten: false,
             stage_full: false,
             ending: false,
         }
+    }
+
+    /// Takes the room that is kept for what is recorded when the command has ended.
+    pub fn hold(&mut self, ballast: Option<Ballast>) {
+        self.ballast = ballast;
+    }
+
+    /// Gives that room back: nothing of the agent's runs any more that could take it.
+    pub(super) fn drop_ballast(&mut self) {
+        self.ballast = None;
     }
 
     /// The command is its starter's: [`Session::hear`] ends it if that has not come by then.
@@ -219,16 +236,44 @@ impl Session {
             Event::Kept(kept) => self.kept(*kept),
             Event::Terminated => self.terminated(),
         }
-        if let Err(error) = self.journal.flush() {
-            tracing::error!(%error, "writing the journal");
+        self.write_journal();
+    }
+
+    /// Hands what was agreed to the file. What cannot be written is kept and tried again with every
+    /// event; that is said once.
+    fn write_journal(&mut self) {
+        match self.journal.flush() {
+            Ok(()) => self.unwritten = false,
+            Err(error) if !self.unwritten => {
+                self.unwritten = true;
+                tracing::error!(%error, "writing the journal");
+                self.notice(format!("The session's records cannot be written: {error}."));
+            }
+            Err(_) => {}
         }
+    }
+
+    /// Whether what is decided now would be on record; if not, why.
+    pub(super) fn can_record(&mut self) -> Result<(), Failure> {
+        self.journal.flush().map_err(|error| {
+            let dir = self.state.info.as_ref().map(|info| info.dir.clone());
+            Failure::Other(format!(
+                "the session's records in {} cannot be written: {error}; nothing was done, make \
+                 room there and try again",
+                crate::text::visible_path(&dir.unwrap_or_default())
+            ))
+        })
     }
 
     /// Agrees on an update: the one place where state, journal and clients learn of it.
     pub(super) fn agree(&mut self, update: Update) {
         self.state.apply(&update);
         let journalled = !matches!(update, Update::Joined(_) | Update::Left(_));
-        if journalled && let Err(error) = self.journal.append(&update) {
+        // What does not reach the file now is tried again, and told, with the next flush.
+        if journalled
+            && let Err(error) = self.journal.append(&update)
+            && !crate::reserve::is_full(&error)
+        {
             tracing::error!(%error, "appending to the journal");
         }
         for client in self.clients.values() {
@@ -334,11 +379,14 @@ impl Session {
 
     fn output(&mut self, stream: Stream, bytes: Vec<u8>) {
         let Some(agent) = &mut self.agent else { return };
-        agent.wrote(stream, &bytes);
+        let gap = agent.wrote(stream, &bytes);
         for client in self.clients.values().filter(|c| c.wants_output) {
             client
                 .outbox
                 .push(ServerMessage::Output(stream, bytes.clone()));
+        }
+        if let Some(gap) = gap {
+            self.notice(gap);
         }
     }
 

@@ -25,6 +25,8 @@ use crate::protocol::codec;
 const FILE: &str = "observed.json";
 /// How often it is written while something happens.
 const SAVE: Duration = Duration::from_secs(2);
+/// It is written at once when nothing was counted for so long.
+const QUIET: Duration = Duration::from_millis(200);
 /// How long a gate may leave a word of ours unread.
 const STALLED: Duration = Duration::from_secs(5);
 
@@ -82,7 +84,7 @@ impl Log {
         loop {
             // A frame that has begun to arrive is waited for; between frames the log is written.
             if self.dirty && input.buffer().is_empty() {
-                let left = SAVE.saturating_sub(self.saved.elapsed());
+                let left = SAVE.saturating_sub(self.saved.elapsed()).min(QUIET);
                 let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
                 let mut ready = [PollFd::new(input.get_ref().as_fd(), PollFlags::POLLIN)];
                 if left.is_zero() || poll(&mut ready, timeout) == Ok(0) {

@@ -94,6 +94,11 @@ impl Session {
             return;
         }
         let to = Some((client, id));
+        let agrees = writes || matches!(request, Request::Decide { .. });
+        if agrees && let Err(failure) = self.can_record() {
+            self.reply(to, Err(failure));
+            return;
+        }
         let result = match request {
             Request::Input(bytes) => {
                 if let Some(agent) = &self.agent {
@@ -299,9 +304,16 @@ impl Session {
         }
     }
 
+    /// What a revert of these targets is about.
     fn paths(&self, targets: &[Target]) -> Result<BTreeSet<LayerPath>, Failure> {
         let mut paths = BTreeSet::new();
         for target in targets {
+            if *target == Target::All {
+                let all = self.state.changes.values();
+                let meant = all.filter(|change| review::is_reverted_by_all(change));
+                paths.extend(meant.map(|change| change.key.clone()));
+                continue;
+            }
             paths.extend(
                 review::expand(&self.state.changes, target)?
                     .into_iter()

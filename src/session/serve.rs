@@ -29,6 +29,7 @@ use super::worker::{Job, Then, Worker};
 use crate::commit;
 use crate::layer::{StageAccess, Timestamp};
 use crate::policy::Policy;
+use crate::reserve::Forgiving;
 use crate::sandbox::{Running, Stdio};
 use crate::watch::Watch;
 
@@ -143,6 +144,7 @@ impl Server {
             recovered,
             tracker,
             output,
+            ballast,
         } = records;
         let first = state.info.is_none();
         let crashed = state.run == Some(RunState::Running);
@@ -197,6 +199,7 @@ impl Server {
         };
 
         let mut session = Session::new(state, store, journal, jobs, agent, watch);
+        session.hold(ballast);
         session.asks.events = Some(for_answers);
         if first {
             session.agree(Update::Opened(Box::new(info)));
@@ -329,7 +332,7 @@ pub fn detach_streams(log: &Path) -> io::Result<()> {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Forgiving(io::stderr()))
         .try_init();
     Ok(())
 }

@@ -24,6 +24,7 @@ use crate::change::Tracker;
 use crate::layer::{StageAccess, Timestamp};
 use crate::policy::Origin;
 use crate::protocol::{Hello, Request, Role, Welcome};
+use crate::reserve::is_full;
 use crate::sandbox::detach::detach;
 use crate::sandbox::spec::MountSpec;
 use crate::sandbox::{self, Mode, SandboxError, SandboxSpec, Submounts};
@@ -73,6 +74,9 @@ pub enum StartError {
     /// The session's command is still running.
     #[error("the command of session {0} is still running; attach to it, or stop it first")]
     Running(String),
+    /// The disk that holds the records is full, in one sentence.
+    #[error("{0}")]
+    NoRoom(String),
     /// Anything else, in one sentence.
     #[error("{0}")]
     Other(String),
@@ -97,6 +101,8 @@ enum Word {
         cause: String,
         hint: Option<String>,
     },
+    /// The disk that holds the records is full.
+    NoRoom(String),
     /// Anything else.
     Failed(String),
 }
@@ -162,6 +168,7 @@ fn came_up(word: Word) -> Result<(), StartError> {
         Word::NoSandbox { doing, cause, hint } => {
             Err(SandboxError::Setup { doing, cause, hint }.into())
         }
+        Word::NoRoom(cause) => Err(StartError::NoRoom(cause)),
         Word::Failed(cause) => Err(StartError::Other(cause)),
     }
 }
@@ -279,7 +286,11 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Ma
     let listener = socket::bind(&socket).map_err(|e| failed("listening on", &socket, &e))?;
     store
         .announce_socket(&info.id, &socket)
-        .map_err(|e| Word::Failed(e.to_string()))?;
+        .inspect_err(|_| drop(fs::remove_file(&socket)))
+        .map_err(|error| match &error {
+            StoreError::File { source, .. } if is_full(source) => Word::NoRoom(error.to_string()),
+            _ => Word::Failed(error.to_string()),
+        })?;
     let no_sandbox = |error: SandboxError| {
         let SandboxError::Setup { doing, cause, hint } = error;
         let _ = fs::remove_file(&socket);
@@ -300,7 +311,12 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Ma
     // unfinished on the host is settled by then, and what the host has is on record.
     let records = Records::open(&info, is_staged, stdio)
         .inspect_err(|_| drop(fs::remove_file(&socket)))
-        .map_err(|e| failed("opening the session in", &dir, &e))?;
+        .map_err(
+            |error| match failed("opening the session in", &dir, &error) {
+                Word::Failed(text) if is_full(&error) => Word::NoRoom(text),
+                word => word,
+            },
+        )?;
     match spec {
         Some(spec) => {
             let words = spec

@@ -17,6 +17,10 @@ pub struct Allowed {
     pub early_readers: bool,
     /// Renaming directories of the tree.
     pub dir_renames: bool,
+    /// Files of the tree with holes behind their first data.
+    pub inner_holes: bool,
+    /// Entries of the tree with attributes named `user.overlay.*`.
+    pub lower_marks: bool,
 }
 
 /// A script of `count` operations.

@@ -46,7 +46,7 @@ fn word(old: &Entry, new: &Entry) -> Option<&'static str> {
     if old.mode != new.mode && old.letter != 'l' {
         return Some("mode");
     }
-    let timed = matches!(old.letter, 'f' | 'l') && old.mtime != new.mtime;
+    let timed = matches!(old.letter, 'f' | 'l' | 'p') && old.mtime != new.mtime;
     (old.xattrs != new.xattrs || timed).then_some("meta")
 }
 

@@ -5,7 +5,11 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes of a name, a path or a value. Written with everything but printable ASCII escaped.
+/// Longest run of one byte that is written out.
+const LONG_RUN: usize = 20;
+
+/// Bytes of a name, a path or a value. Written with everything but printable ASCII escaped, and a
+/// long run of one byte as its length and the byte: `\\{255}L`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bytes(pub Vec<u8>);
 
@@ -17,11 +21,19 @@ impl From<&str> for Bytes {
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in &self.0 {
-            match byte {
-                b'\\' => f.write_str("\\\\")?,
-                b' '..=b'~' => write!(f, "{}", char::from(*byte))?,
-                other => write!(f, "\\x{other:02x}")?,
+        for run in self.0.chunk_by(|a, b| a == b) {
+            let times = if run.len() > LONG_RUN {
+                write!(f, "\\{{{}}}", run.len())?;
+                1
+            } else {
+                run.len()
+            };
+            for byte in &run[..times] {
+                match byte {
+                    b'\\' => f.write_str("\\\\")?,
+                    b' '..=b'~' => write!(f, "{}", char::from(*byte))?,
+                    other => write!(f, "\\x{other:02x}")?,
+                }
             }
         }
         Ok(())
@@ -39,19 +51,30 @@ impl Bytes {
     pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = Vec::with_capacity(text.len());
         let mut rest = text.as_bytes();
+        let mut times = 1;
         while let Some((first, after)) = rest.split_first() {
             rest = after;
-            if *first != b'\\' {
-                bytes.push(*first);
+            if *first == b'\\'
+                && let Some(run) = rest.strip_prefix(b"{")
+            {
+                let end = run.iter().position(|b| *b == b'}')?;
+                times = std::str::from_utf8(&run[..end]).ok()?.parse().ok()?;
+                rest = &run[end + 1..];
+                continue;
+            }
+            let byte = if *first != b'\\' {
+                *first
             } else if let Some(after) = rest.strip_prefix(b"\\") {
-                bytes.push(b'\\');
                 rest = after;
+                b'\\'
             } else {
                 let digits = rest.strip_prefix(b"x")?.get(..2)?;
                 let digits = std::str::from_utf8(digits).ok()?;
-                bytes.push(u8::from_str_radix(digits, 16).ok()?);
                 rest = &rest[3..];
-            }
+                u8::from_str_radix(digits, 16).ok()?
+            };
+            bytes.resize(bytes.len() + times, byte);
+            times = 1;
         }
         Some(Self(bytes))
     }

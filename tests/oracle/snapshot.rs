@@ -169,6 +169,19 @@ impl Snapshot {
         self
     }
 
+    /// The same tree; a file that has the bytes it had in `before` may have its holes of then.
+    pub fn with_holes_of(mut self, before: &Snapshot, found: &Snapshot) -> Self {
+        for (path, entry) in &mut self.entries {
+            if let (Some(old), Some(new)) = (before.entries.get(path), found.entries.get(path))
+                && (old.size, old.hash) == (entry.size, entry.hash)
+                && old.data == new.data
+            {
+                entry.data.clone_from(&old.data);
+            }
+        }
+        self
+    }
+
     /// Whether a path is a directory.
     pub fn is_dir(&self, path: &Bytes) -> bool {
         self.entries.get(path).is_some_and(|e| e.letter == 'd')
@@ -236,8 +249,8 @@ impl Entry {
     /// Blocks that were reserved and never written read as holes or as data, by what is cached:
     /// for a file that has such blocks no more is demanded than that it takes no more room.
     fn same_holes(&self, other: &Entry) -> bool {
-        let stored: u64 = self.data.iter().map(|(begin, end)| end - begin).sum();
-        let reserved = self.allocated > stored + SLACK;
+        let blocks = |(begin, end): &(u64, u64)| end.next_multiple_of(4096) - begin;
+        let reserved = self.allocated > self.data.iter().map(blocks).sum();
         self.data == other.data || reserved && other.allocated <= self.allocated + SLACK
     }
 }

@@ -9,6 +9,7 @@ pub mod live;
 pub mod model;
 pub mod mounted;
 pub mod processes;
+pub mod small_disk;
 pub mod stage;
 pub mod terminal;
 pub mod tree;
@@ -18,6 +19,7 @@ pub mod world;
 
 pub use call::{Call, Done};
 pub use capability::Capability;
+pub use changes::Changes;
 pub use live::Live;
 pub(crate) use stage::each_driver_and_user;
 pub use stage::{Driver, Stage};

@@ -340,6 +340,10 @@ impl Guard for Gate {
         }
     }
 
+    fn decides(&self) -> bool {
+        !self.hall.matcher.is_empty()
+    }
+
     fn observes(&self) -> bool {
         self.hall.observe
     }

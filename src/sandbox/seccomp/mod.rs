@@ -196,7 +196,7 @@ mod tests {
             16.. => {
                 let at = (offset - 16) as usize;
                 let value = arguments.get(at / 8).copied().unwrap_or(0);
-                (value >> (if at % 8 == 0 { 0 } else { 32 })) as u32
+                (value >> (if at.is_multiple_of(8) { 0 } else { 32 })) as u32
             }
             other => panic!("offset {other}"),
         };
@@ -224,7 +224,8 @@ mod tests {
     #[test]
     fn every_row_answers_by_every_entry_and_nothing_is_killed() {
         let (strict, nested) = (program(false).unwrap(), program(true).unwrap());
-        let entries: [(u32, fn(&Call) -> Option<i64>); 2] =
+        type Number = fn(&Call) -> Option<i64>;
+        let entries: [(u32, Number); 2] =
             [(0xC000_003E, |c| c.native), (0x4000_0003, |c| c.compat)];
         for rule in TABLE {
             let arguments = match rule.when {

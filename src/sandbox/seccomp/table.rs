@@ -322,26 +322,20 @@ pub const TABLE: &[Rule] = &[
 
 /// The table as the documentation prints it.
 pub fn as_markdown() -> String {
-    let mut text = String::from("| call | answer | reason |\n|---|---|---|\n");
-    for rule in TABLE {
+    let head = "| call | answer | reason |\n|---|---|---|\n";
+    let row = |rule: &Rule| {
         let names: Vec<String> = rule.calls.iter().map(|c| format!("`{}`", c.name)).collect();
-        let words = if rule.words.is_empty() {
-            String::new()
-        } else {
-            format!(" {}", rule.words)
-        };
-        let nested = if rule.nested {
-            " (allowed under `--allow-nested`)"
-        } else {
-            ""
-        };
+        let mut calls = names.join(", ");
+        if !rule.words.is_empty() {
+            calls = format!("{calls} {}", rule.words);
+        }
+        if rule.nested {
+            calls += " (allowed under `--allow-nested`)";
+        }
         let reason: Vec<&str> = rule.reason.split_whitespace().collect();
-        text.push_str(&format!(
-            "| {}{words}{nested} | `{:?}` | {} |\n",
-            names.join(", "),
-            rule.answer,
-            reason.join(" ")
-        ));
-    }
-    text
+        format!("| {calls} | `{:?}` | {} |\n", rule.answer, reason.join(" "))
+    };
+    std::iter::once(head.to_owned())
+        .chain(TABLE.iter().map(row))
+        .collect()
 }

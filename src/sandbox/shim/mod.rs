@@ -111,6 +111,7 @@ pub(super) fn still(layer: &MountedLayer) -> std::io::Result<Still> {
         Some(merged) => (merged, Side::Plain),
         None => (&layer.upper, Side::Upper),
     };
-    mend::mend(dir.as_fd(), root.as_fd(), side)?;
+    // What cannot be put right is still seen, under a temporary name, and tried again next time.
+    let _ = mend::mend(dir.as_fd(), root.as_fd(), side);
     Ok(Still(lock))
 }

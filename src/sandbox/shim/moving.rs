@@ -48,10 +48,11 @@ pub fn make_pure(layer: &Staged, path: &RelPath, waits: &dyn Fn() -> bool) -> Re
     let temporary = unguessable(TEMPORARY)?;
     mend::note(layer.dir.as_fd(), path, &temporary)?;
     let made = mkdirat(&parent, temporary.as_slice(), Mode::S_IRWXU)
-        .and_then(|()| Ok(read::open_dir(parent.as_fd(), &temporary).map_err(errno_of)?));
+        .and_then(|()| read::open_dir(parent.as_fd(), &temporary).map_err(errno_of));
     let new = match made {
         Ok(new) => new,
         Err(errno) => {
+            let _ = unlinkat(&parent, temporary.as_slice(), UnlinkatFlags::RemoveDir);
             mend::forget(layer.dir.as_fd());
             return Err(errno.into());
         }
@@ -118,7 +119,7 @@ impl Moving<'_> {
             match rename(parent, temporary, parent, name, 0) {
                 // Somebody made another entry in it meanwhile.
                 Err(Errno::ENOTEMPTY | Errno::EEXIST) => {
-                    self.fill(old, self.top, &RelPath::root())?
+                    self.fill(old, self.top, &RelPath::root())?;
                 }
                 other => return Ok(other?),
             }

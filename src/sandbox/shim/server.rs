@@ -61,6 +61,7 @@ pub fn run(layers: Vec<Staged>, proc: OwnedFd, socket: &UnixStream, helper: Pid)
     let (Some(listener), Ok(root)) = (listener, root) else {
         namespace::leave(0);
     };
+    notify::hurry(listener.as_fd());
     let server = Arc::new(Server {
         layers,
         proc,

@@ -186,9 +186,11 @@ fn copy_file(dir: BorrowedFd<'_>, name: &[u8]) -> Result<(), Left> {
         | OFlag::O_NOCTTY
         | OFlag::O_CLOEXEC;
     match openat(dir, name, flags, Mode::empty()) {
-        Ok(_) => Ok(()),
         // Replaced or gone meanwhile, or a program that runs: the move itself copies that one.
-        Err(Errno::ENOENT | Errno::ELOOP | Errno::EISDIR | Errno::ENXIO | Errno::ETXTBSY) => Ok(()),
+        Ok(_)
+        | Err(Errno::ENOENT | Errno::ELOOP | Errno::EISDIR | Errno::ENXIO | Errno::ETXTBSY) => {
+            Ok(())
+        }
         Err(errno) => Err(errno.into()),
     }
 }

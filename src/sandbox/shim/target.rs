@@ -50,7 +50,7 @@ pub struct Rename {
 impl Rename {
     /// Reads the registers.
     pub fn of(call: &Call) -> Option<Self> {
-        let [a, b, c, d, e, _] = call.arguments;
+        let [first, second, third, fourth, fifth, _] = call.arguments;
         let name = |dir: u64, address| Name {
             dir: dir as i32,
             address,
@@ -59,19 +59,19 @@ impl Rename {
         if i64::from(call.number) == libc::SYS_rename {
             let here = AT_FDCWD.as_raw_fd() as u64;
             return Some(Self {
-                old: name(here, a),
-                new: name(here, b),
+                old: name(here, first),
+                new: name(here, second),
                 flags: 0,
             });
         }
         let flags = match libc::c_long::from(call.number) {
             libc::SYS_renameat => 0,
-            libc::SYS_renameat2 => e as u32,
+            libc::SYS_renameat2 => fifth as u32,
             _ => return None,
         };
         Some(Self {
-            old: name(a, b),
-            new: name(c, d),
+            old: name(first, second),
+            new: name(third, fourth),
             flags,
         })
     }

@@ -98,6 +98,39 @@ each_driver_and_user! {
 }
 
 each_driver_and_user! {
+    /// A program renames a directory of the host's by rename(2). The kernel's overlay refuses that
+    /// where it is not helped; `mv` copies then.
+    fn directories_of_the_host_are_renamed(stage) {
+        require!(stage, Capability::Program("python3"));
+        let job = "python3 -c \"
+import errno, os
+try:
+    os.rename('p', 'r')
+    print('renamed')
+except OSError as e:
+    print(errno.errorcode[e.errno])
+    os.system('mv p r')\"; cat r/q/f; ls -A";
+        for (flags, helped) in [(&[][..], true), (&["--no-rename-shim"], false)] {
+            stage.host_ok("rm -rf p r; mkdir -p p/q p/e; echo 1 >p/q/f; echo 2 >p/g; ln p/g p/h");
+            let before = stage.tree();
+            let done = stage.run_with(flags, job).ok();
+            let boundary = stage.status()["boundary"].clone();
+            let renames = stage.is_fuse() || boundary["rename_shim"] == true;
+            assert!(stage.is_fuse() || renames == helped, "{boundary:#}");
+            let said = if renames { "renamed" } else { "EXDEV" };
+            assert_eq!(done.out(), format!("{said}\n1\nr\n"), "{done}");
+            before.assert_same(&stage.tree(), "the host after the run");
+            let changes = stage.changes();
+            assert!(changes.find("r/q/f").is_some() || changes.get("r")["from"] == "p", "{:?}", changes.lines());
+            stage.pvisor(["commit", "--all"]).ok();
+            assert_eq!(stage.host_ok("find . | sort; cat r/q/f r/h"), ".\n./r\n./r/e\n./r/g\n./r/h\n./r/q\n./r/q/f\n1\n2\n");
+            stage.pvisor(["undo"]).ok();
+            before.assert_same(&stage.tree(), "undo");
+        }
+    }
+}
+
+each_driver_and_user! {
     /// Hundreds of entries go while the directory is being read.
     fn removal_while_reading(stage) {
         require!(stage, Capability::Program("python3"));

@@ -9,6 +9,7 @@ use crate::script::{Bytes, Data, Flags, Op, Room, When};
 struct Maker<'a> {
     random: &'a mut Random,
     model: &'a mut Model,
+    allowed: Allowed,
     ops: Vec<Op>,
 }
 
@@ -16,6 +17,7 @@ pub fn make(random: &mut Random, model: &mut Model, allowed: Allowed) -> Vec<Op>
     let mut maker = Maker {
         random,
         model,
+        allowed,
         ops: Vec::new(),
     };
     maker.directories();
@@ -87,31 +89,45 @@ impl Maker<'_> {
             if self.model.kind(&path).is_some() {
                 continue;
             }
-            let content = data(self.random);
-            self.file(path.clone(), content);
             if self.random.chance(25) {
-                // A sparse one.
-                let len = 65_536 * (1 + self.random.below(12));
-                self.push(Op::Truncate {
-                    path: path.clone(),
-                    len,
-                });
-                let some = Data { seed: 2, len: 5000 };
-                let at = len / 2;
-                self.push(Op::Write {
-                    path: path.clone(),
-                    at,
-                    data: some,
-                });
-                if self.random.chance(40) {
-                    self.push(Op::Allocate {
-                        path,
-                        room: Room::Punch,
-                        at: 0,
-                        len: 8192,
-                    });
-                }
+                self.sparse(path);
+            } else {
+                let content = data(self.random);
+                self.file(path, content);
             }
+        }
+    }
+
+    fn sparse(&mut self, path: Bytes) {
+        let len = 65_536 * (1 + self.random.below(12));
+        let some = Data { seed: 2, len: 5000 };
+        if !self.allowed.inner_holes {
+            self.file(path.clone(), Data { seed: 2, len: 0 });
+            self.push(Op::Write {
+                path,
+                at: len,
+                data: some,
+            });
+            return;
+        }
+        let content = data(self.random);
+        self.file(path.clone(), content);
+        self.push(Op::Truncate {
+            path: path.clone(),
+            len,
+        });
+        self.push(Op::Write {
+            path: path.clone(),
+            at: len / 2,
+            data: some,
+        });
+        if self.random.chance(40) {
+            self.push(Op::Allocate {
+                path,
+                room: Room::Punch,
+                at: 0,
+                len: 8192,
+            });
         }
     }
 
@@ -174,11 +190,13 @@ impl Maker<'_> {
             if self.random.chance(12) {
                 let attribute = (*self.random.pick(ATTRIBUTES)).to_owned();
                 let value = Bytes::from("from the tree");
-                self.push(Op::SetXattr {
-                    path: path.clone(),
-                    name: attribute,
-                    value,
-                });
+                if self.allowed.lower_marks || !attribute.starts_with("user.overlay.") {
+                    self.push(Op::SetXattr {
+                        path: path.clone(),
+                        name: attribute,
+                        value,
+                    });
+                }
             }
             if self.random.chance(8) {
                 let acl = acl(self.random);

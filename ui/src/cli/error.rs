@@ -237,6 +237,10 @@ impl From<StartError> for CliError {
                     format!("`pvisor-tui attach {id}` shows it, `pvisor-tui stop {id}` ends it"),
                 )
             }
+            StartError::NoRoom(message) => Self::failure(message).hint(
+                "`--state-dir DIR` or $XDG_STATE_HOME keeps sessions in another place; `pvisor-tui \
+                 discard` gives up what an old one staged",
+            ),
             StartError::Other(message) => Self::refused(message),
         }
     }

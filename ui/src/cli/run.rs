@@ -336,6 +336,13 @@ fn flags(args: &Args) -> Vec<Flag> {
             value: preset.as_str().into(),
         });
     }
+    if args.no_rename_shim {
+        flags.push(Flag {
+            flag: "--no-rename-shim",
+            key: "rename_shim",
+            value: false.into(),
+        });
+    }
     flags
 }
 
@@ -533,7 +540,7 @@ fn request(
             observe: args.observe,
             policy,
             limits: bounds(args, config),
-            rename_shim: !args.no_rename_shim,
+            rename_shim: config.rename_shim,
             nested: args.allow_nested,
             notes: applied.notes,
         },
@@ -605,43 +612,26 @@ fn policy(
     })
 }
 
-/// Rules and counts need our own file server: what excludes it is refused, never passed over.
+/// Where nothing is contained no rule holds and nothing is counted: refused, never passed over.
 fn check_rules(args: &Args, mode: Mode, policy: &Policy) -> Result<(), CliError> {
-    let rule = policy.needs_file_server();
-    let named = rule.map(|rule| {
+    if mode != Mode::Host {
+        return Ok(());
+    }
+    let rule = policy.needs_file_server().map(|rule| {
         let glob = visible(rule.glob.as_bytes());
         match rule.origin {
             Origin::Session => format!("--rule {}:{glob}", rule.level.name()),
-            origin => format!(
-                "the rule {}:{glob} of the {}'s settings",
-                rule.level.name(),
-                origin.name()
-            ),
+            _ => format!("the configured rule {}:{glob}", rule.level.name()),
         }
     });
-    let Some(needs) = named.or_else(|| args.observe.then(|| "--observe".to_owned())) else {
-        return Ok(());
-    };
-    if mode == Mode::Host {
-        return Err(CliError::usage(format!(
-            "mode host contains nothing, so {needs} cannot hold there"
+    match rule.or_else(|| args.observe.then(|| "--observe".into())) {
+        None => Ok(()),
+        Some(asked) => Err(CliError::usage(format!(
+            "{asked} cannot go together with --mode host: nothing stands between the command and \
+             its files"
         ))
-        .hint("`--mode staged` holds it"));
+        .hint("leave one of them out")),
     }
-    if args.driver == DriverArg::Overlayfs {
-        return Err(CliError::usage(format!(
-            "--driver overlayfs and {needs} exclude each other: the kernel's overlay asks nobody"
-        ))
-        .hint("leave --driver out, or mask a path on every driver with --mount PATH:hide"));
-    }
-    if args.cache == CacheArg::Extended {
-        return Err(CliError::usage(format!(
-            "--cache extended and {needs} exclude each other: what the kernel keeps is not asked \
-             about again"
-        ))
-        .hint("leave --cache out"));
-    }
-    Ok(())
 }
 
 /// Mode `host` contains nothing, so the command sees the caller's environment as it is.

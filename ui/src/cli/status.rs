@@ -143,7 +143,7 @@ fn bytes(count: u64) -> String {
     let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
     let exact = units
         .into_iter()
-        .find(|(shift, _)| count > 0 && count % (1 << shift) == 0);
+        .find(|(shift, _)| count > 0 && count.is_multiple_of(1 << shift));
     exact.map_or_else(
         || count.to_string(),
         |(shift, unit)| format!("{}{unit}", count >> shift),
@@ -195,6 +195,14 @@ fn text(record: &SessionRecord) -> String {
         );
         let abi = boundary.landlock.map(|abi| format!("ABI {abi}"));
         row("landlock", abi.unwrap_or_else(|| "no".into()));
+    }
+    if !boundary.mode.is_empty() && boundary.mode != "host" {
+        let renames = if boundary.rename_shim {
+            "as in a plain directory"
+        } else {
+            "refused for the host's (EXDEV)"
+        };
+        row("directory renames", renames.into());
     }
     for limit in &boundary.limits {
         let name = format!("limit {}", safe(&limit.name));

@@ -56,7 +56,7 @@ pub struct AskInfo {
     pub path: PathInfo,
     /// `look up`, `list`, `read`, `write`, `create` or `remove`.
     pub access: &'static str,
-    /// Process id as the agent sees it; 0 when unknown.
+    /// Process id on the host; 0 when unknown.
     pub pid: u32,
     /// Its program's name, lossy.
     pub program: String,

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use pvisor::change::{Change, ChangeKind, Class, Risk};
+use pvisor::change::{Change, ChangeKind, Class, Risk, came_along};
 use pvisor::layer::{FileType, WORKSPACE, is_of_home};
 use pvisor::review::summary;
 use pvisor::session::state::SessionState;
@@ -98,7 +98,8 @@ impl List {
                 Class::GitObject => 3,
                 Class::Plain if times_only(change) => 2,
                 Class::Plain => {
-                    let risky = !change.risks.is_empty() || change.conflict.is_some();
+                    let along = came_along(&state.changes, change);
+                    let risky = !along && !change.risks.is_empty() || change.conflict.is_some();
                     usize::from(!(risky && self.order == Order::Risk))
                 }
             };
@@ -247,7 +248,11 @@ impl List {
             // A prefix of a valid path up to a slash is one.
             let path = RelPath::new(bytes).unwrap_or_default();
             let dir = LayerPath::new(self.members[at].key.layer.clone(), path);
-            let open = self.is_open(&RowId::Dir(dir.clone()), below.len() <= AUTO_FOLD);
+            let renamed = own
+                .and_then(|own| state.changes.get(&self.members[own].key))
+                .is_some_and(|change| change.from().is_some());
+            let small = below.len() <= AUTO_FOLD;
+            let open = self.is_open(&RowId::Dir(dir.clone()), small && !renamed);
             self.rows.push(Row::Dir {
                 dir,
                 skip,
@@ -261,7 +266,12 @@ impl List {
             } else {
                 for member in below.clone() {
                     let key = &self.members[member].key;
-                    if state.changes.get(key).is_some_and(never_folded) {
+                    // Of a renamed directory everything is seen that it did not just take along.
+                    let stands_out = |change: &Change| {
+                        !came_along(&state.changes, change)
+                            && (renamed && small || never_folded(change))
+                    };
+                    if state.changes.get(key).is_some_and(stands_out) {
                         self.rows.push(Row::Change {
                             member,
                             skip: end + 1,
