@@ -19,6 +19,7 @@ mod keys;
 mod live;
 mod mounts;
 mod places;
+mod presets;
 mod readme;
 mod real_work;
 mod renames;
