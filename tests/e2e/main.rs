@@ -20,6 +20,7 @@ mod mounts;
 mod places;
 mod readme;
 mod real_work;
+mod rules;
 mod staged_run;
 mod staging_cases;
 mod submounts;

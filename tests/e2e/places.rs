@@ -6,8 +6,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::support::mounted::{DRIVERS, driver_of};
 use crate::support::changes::Changes;
+use crate::support::mounted::{DRIVERS, driver_of};
 use crate::support::{Call, World, binary, each_user};
 
 /// A directory of the world's user with what [`works_in`] needs.
