@@ -44,7 +44,7 @@ fn counts(observed: &Value, path: &str) -> Option<Value> {
 
 each_user! {
     fn what_is_denied_is_out_of_reach_by_any_way(world) {
-        if !have_fuse(&world) { return; }
+        if !have_fuse(world) { return; }
         world.host_ok(
             "mkdir -p deep/secrets other && echo SESAME > deep/secrets/key && \
              ln deep/secrets/key innocent && ln -s deep/secrets/key link && \
@@ -71,11 +71,8 @@ each_user! {
             "dd if=innocent status=none",
             "tar cf - deep | tar xOf - deep/secrets/key",
         ];
-        let script: String = ways
-            .iter()
-            .map(|way| format!("({way}) 2>> errors; "))
-            .collect();
-        let done = world.run_with(&["--rule", "deny:deep/secrets"], &format!("{script} true")).ok();
+        let script = format!("({}) 2>> errors; true", ways.join(") 2>> errors; ("));
+        let done = world.run_with(&["--rule", "deny:deep/secrets"], &script).ok();
         assert!(!done.out().contains("SESAME"), "{done}");
         assert!(!world.changes().lines().iter().any(|line| line.contains("secrets")), "untouched");
         // The same without the rule does print it: the ways are ways.
@@ -86,7 +83,7 @@ each_user! {
 
 each_user! {
     fn the_built_in_list_holds_where_the_file_server_is_used(world) {
-        if !have_fuse(&world) { return; }
+        if !have_fuse(world) { return; }
         world.host_ok("echo KEY > id_ed25519; echo E=1 > .env; mkdir a; echo P > a/cert.pem");
         let done = world.run_with(
             &["--driver", "fuse"],
@@ -132,7 +129,7 @@ each_user! {
 
 each_user! {
     fn rules_of_settings_hold_and_are_told(world) {
-        if !have_fuse(&world) { return; }
+        if !have_fuse(world) { return; }
         let config = world.home.join(".config/pvisor-tui");
         fs::create_dir_all(&config).unwrap();
         fs::write(config.join("config.toml"), "[rules]\ndeny = ['mine']\nwarn = ['~/w']\n").unwrap();
@@ -159,14 +156,14 @@ each_user! {
 
 each_user! {
     fn a_question_is_answered_from_another_terminal(world) {
-        if !have_fuse(&world) { return; }
+        if !have_fuse(world) { return; }
         world.host_ok("echo ONE > a.key; echo TWO > b.key; mkdir d; echo D > d/c.key; echo E > d/e.key");
         let mut live = Live::start(
-            &world,
+            world,
             &["--rule", "ask:*.key"],
             "cat a.key; cat b.key || echo REFUSED; cat d/c.key d/e.key; echo x > new.key; echo end; read x",
         );
-        let ask = asks(&world).remove(0);
+        let ask = asks(world).remove(0);
         assert_eq!((&ask["path"], &ask["access"], &ask["program"]), (&"a.key".into(), &"read".into(), &"cat".into()));
         let status = world.pvisor(["status", "last"]).ok().out();
         assert!(status.contains("cat (pid ") && status.contains("wants to read") && status.contains("a.key"), "{status}");
@@ -177,14 +174,14 @@ each_user! {
         assert!(done.out().starts_with("allowed: cat (pid "), "{done}");
         live.hear("ONE");
         world.pvisor(["allow", "1"]).done().exits(1);
-        assert_eq!(asks(&world)[0]["path"], "b.key");
+        assert_eq!(asks(world)[0]["path"], "b.key");
         world.pvisor(["deny", "2"]).ok();
         live.hear("REFUSED");
-        assert_eq!(asks(&world)[0]["path"], "d/c.key");
+        assert_eq!(asks(world)[0]["path"], "d/c.key");
         world.pvisor(["allow", "last", "3", "--for", "session", "--dir"]).ok();
         live.hear("D");
         live.hear("E");
-        let ask = asks(&world).remove(0);
+        let ask = asks(world).remove(0);
         assert_eq!((&ask["path"], &ask["access"]), (&"new.key".into(), &"create".into()));
         let id = ask["ask"].to_string();
         world.pvisor(["allow", &id, "--for", "user", "--suffix"]).ok();
@@ -206,11 +203,46 @@ each_user! {
 }
 
 each_user! {
+    fn a_question_is_not_dodged_by_other_names(world) {
+        if !have_fuse(world) { return; }
+        world.host_ok("mkdir -p a/b && echo SESAME > a/b/x.key && ln a/b/x.key other && ln -s a/b/x.key link");
+        let ways = [
+            "cat other", "cat link", "ln a/b/x.key free && cat free", "mv other free2 && cat free2",
+            "mv a moved && cat moved/b/x.key", "rm -r a",
+            "cat /proc/self/root$PWD/a/b/x.key",
+        ];
+        let script = format!("({}) 2>> errors; echo end", ways.join(") 2>> errors; ("));
+        let live = Live::start(world, &["--rule", "ask:*.key"], &script);
+        // Every way leads to the same question, and every answer is no.
+        let mut answered = std::collections::BTreeSet::new();
+        until("the end", || {
+            let status = world.pvisor(["status", "last", "--json"]).done();
+            if status.status != Some(0) {
+                return None;
+            }
+            let status = status.json();
+            for ask in status["asks"].as_array().into_iter().flatten() {
+                assert_eq!(ask["path"], "a/b/x.key");
+                let id = ask["ask"].to_string();
+                if answered.insert(id.clone()) {
+                    world.pvisor(["deny", &id]).done();
+                }
+            }
+            (status["state"] != "running").then_some(())
+        });
+        let done = live.finish().exits(0);
+        assert_eq!(done.out(), "end", "{done}");
+        assert!(answered.len() >= ways.len(), "{answered:?}");
+        assert!(world.changes().find("a/b/x.key").is_none());
+    }
+}
+
+each_user! {
     fn answers_for_a_workspace_stay_there(world) {
-        if !have_fuse(&world) { return; }
+        if !have_fuse(world) { return; }
         world.host_ok("echo ONE > a.key");
-        let mut live = Live::start(&world, &["--rule", "ask:a.key"], "cat a.key; echo end; read x");
-        let id = asks(&world)[0]["ask"].to_string();
+        let mut live = Live::start(world, &["--rule", "ask:a.key"], "cat a.key; echo end; read x");
+        let id = asks(world)[0]["ask"].to_string();
         world.pvisor(["allow", &id, "--for", "workspace"]).ok();
         live.hear("ONE");
         live.say("x");
@@ -222,7 +254,7 @@ each_user! {
 
 each_user! {
     fn a_question_nobody_answers_is_denied(world) {
-        if !have_fuse(&world) { return; }
+        if !have_fuse(world) { return; }
         world.host_ok("echo ONE > a.key");
         let done = world
             .run_with(&["--rule", "ask:a.key"], "ls; cat a.key || echo REFUSED; exit 0")
@@ -230,8 +262,8 @@ each_user! {
             .ok();
         assert_eq!(done.out(), "a.key\nREFUSED\n", "looking asks nobody: {done}");
         // A command that waits for an answer can be ended.
-        let live = Live::start(&world, &["--rule", "ask:a.key"], "cat a.key");
-        asks(&world);
+        let live = Live::start(world, &["--rule", "ask:a.key"], "cat a.key");
+        asks(world);
         world.pvisor(["stop", "last"]).ok();
         let done = live.finish();
         assert_ne!(done.status, Some(0), "{done}");
@@ -241,7 +273,7 @@ each_user! {
 
 each_user! {
     fn a_question_is_answered_on_the_screen(world) {
-        if !have_fuse(&world) { return; }
+        if !have_fuse(world) { return; }
         world.host_ok("echo ONE > a.key; echo TWO > b.key");
         let workspace = world.workspace.to_str().unwrap();
         let script = "cat a.key; cat b.key || echo REFUSED; read x";
@@ -276,14 +308,14 @@ each_user! {
 
 each_user! {
     fn accesses_are_counted_path_by_path(world) {
-        if !have_fuse(&world) { return; }
+        if !have_fuse(world) { return; }
         world.host_ok("printf 12345 > in.txt; echo no > secret; printf x > $'odd\\xff'");
         world.run_with(
             &["--observe", "--rule", "deny:secret"],
             "cat in.txt; printf 123 > out.txt; cat secret; cat odd*; mkdir d; mv out.txt d/out.txt; exit 0",
         ).ok();
         let observed = until("the counts", || {
-            let observed = observed(&world);
+            let observed = observed(world);
             counts(&observed, "d/out.txt").is_some().then_some(observed)
         });
         let of = |path: &str| counts(&observed, path).unwrap_or_else(|| panic!("{path}: {observed:#}"));
@@ -302,7 +334,7 @@ each_user! {
         assert!(text.contains("in.txt") && !text.contains('\u{fffd}'), "{text}");
         // Without the flag nothing is counted, and that is said.
         world.run_with(&["--driver", "fuse"], "cat in.txt").ok();
-        assert_eq!(self::observed(&world)["counted"], false);
+        assert_eq!(self::observed(world)["counted"], false);
         let text = world.pvisor(["status", "last", "--observed"]).ok().out();
         assert!(text.contains("nothing is counted"), "{text}");
     }
