@@ -23,6 +23,7 @@ mod presets;
 mod readme;
 mod real_work;
 mod renames;
+mod rules;
 mod staged_run;
 mod staging_cases;
 mod submounts;
