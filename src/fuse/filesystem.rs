@@ -16,7 +16,7 @@ use fuser::{
     WriteFlags,
 };
 
-use super::translate::{attributes, caller, errno, kind, nothing, set_time};
+use super::translate::{attributes, caller, errno, kind, nothing, parts, set_time};
 use crate::overlay::{Attr, Changes, Opened, Overlay, Result, Seek};
 use crate::sandbox::spec::CacheMode;
 
@@ -201,13 +201,13 @@ impl Filesystem for Server {
         name: &OsStr,
         mode: u32,
         umask: u32,
-        _rdev: u32,
+        rdev: u32,
         reply: ReplyEntry,
     ) {
         self.overlay.requested("mknod");
         let result =
             self.overlay
-                .mknod(&caller(req, umask), parent.0, name.as_bytes(), mode);
+                .mknod(&caller(req, umask), parent.0, name.as_bytes(), mode, parts(rdev));
         self.entry(reply, result);
     }
 

@@ -76,7 +76,7 @@ impl Overlay {
     fn change(&self, node: &Arc<Node>, handle: Option<u64>, changes: &Changes) -> Result<Stat> {
         // Held for changing: a copy-up or a rename must not come between the steps.
         let _tree = self.changing();
-        let (place, stat) = self.located(node)?;
+        let (place, stat) = self.located_above(node)?;
         let (dir, name): (BorrowedFd<'_>, &CStr) = (place.dir(), &place.name);
         if changes.uid.is_some() || changes.gid.is_some() {
             calls::chown(dir, name, changes.uid, changes.gid)?;

@@ -10,9 +10,9 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::unistd::UnlinkatFlags;
 
-use super::calls::{self, Result, Stat};
+use super::calls::{self, Result};
 use super::guard::Access;
-use super::inode::{Key, Node, Side};
+use super::inode::{Node, Orphan, Side};
 use super::lookup::{Sight, checked};
 use super::xattr_calls::Subject;
 use super::{Attr, Caller, Overlay};
@@ -32,12 +32,22 @@ impl Overlay {
             .map(|made| made.0)
     }
 
-    /// Makes a pipe, a socket or an empty file. Devices are `EPERM`.
-    pub fn mknod(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32) -> Result<Attr> {
+    /// Makes a pipe, a socket, an empty file, or a device (major and minor in `rdev`) where this
+    /// process may: `EPERM` in a user namespace. The device 0/0 is a whiteout, and `EPERM`.
+    pub fn mknod(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        rdev: (u32, u32),
+    ) -> Result<Attr> {
         let new = match mode & libc::S_IFMT {
             0 | libc::S_IFREG => New::File { mode },
             libc::S_IFIFO | libc::S_IFSOCK => New::Special { mode, rdev: (0, 0) },
-            _ => return Err(Errno::EPERM),
+            libc::S_IFCHR if rdev == (0, 0) => return Err(Errno::EPERM),
+            libc::S_IFCHR | libc::S_IFBLK => New::Special { mode, rdev },
+            _ => return Err(Errno::EINVAL),
         };
         self.make(caller, parent, name, &new).map(|made| made.0)
     }
@@ -206,7 +216,7 @@ impl Overlay {
                 return Err(Errno::EEXIST);
             }
             self.alive(&parent)?;
-            let (place, _) = self.located(&node)?;
+            let (place, _) = self.located_above(&node)?;
             if place.name.is_empty() {
                 return Err(Errno::ENOENT);
             }
@@ -299,7 +309,10 @@ impl Overlay {
         let orphan = wishes
             .iter()
             .find_map(|flags| calls::open_at(dir.as_fd(), name, *flags).ok());
-        node.state().orphan = orphan.map(Arc::new);
+        node.state().orphan = orphan.map(|fd| Orphan {
+            side,
+            fd: Arc::new(fd),
+        });
     }
 
     /// After a name has gone.
@@ -360,8 +373,8 @@ impl Overlay {
     pub(super) fn buried(&self, node: &Arc<Node>) {
         let mut state = node.state();
         if let Some(orphan) = state.orphan.clone() {
-            state.upper_dir = state.upper.is_some().then(|| orphan.clone());
-            state.lower_dir = state.lower.is_some().then_some(orphan);
+            state.upper_dir = (orphan.side == Side::Upper).then(|| orphan.fd.clone());
+            state.lower_dir = (orphan.side == Side::Lower).then_some(orphan.fd);
         }
     }
 
@@ -434,11 +447,6 @@ impl Overlay {
             return Err(Errno::EACCES);
         }
         Ok(())
-    }
-
-    /// The node of a stat of the upper, if it is known.
-    pub(super) fn known_upper(&self, stat: &Stat) -> Option<Arc<Node>> {
-        self.table().find(Key::of(Side::Upper, stat))
     }
 }
 

@@ -17,7 +17,7 @@ use nix::unistd::UnlinkatFlags;
 
 use super::calls::{self, Result, Stat, errno};
 use super::counters::count;
-use super::inode::{Key, Name, Node, Side};
+use super::inode::{Key, Name, Node, Orphan, Side};
 use super::place::Place;
 use super::xattr_calls::Subject;
 use super::{Overlay, held};
@@ -177,7 +177,10 @@ impl Overlay {
             self.discard(&copy.name);
             self.table().raised(node, key);
             let mut state = node.state();
-            state.orphan = Some(Arc::new(orphan));
+            state.orphan = Some(Orphan {
+                side: Side::Upper,
+                fd: Arc::new(orphan),
+            });
             state.hidden = 0;
             return Ok(());
         };

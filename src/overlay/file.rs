@@ -103,7 +103,11 @@ impl Overlay {
         cut: bool,
     ) -> Result<(File, Stat, bool)> {
         let _tree = self.reading();
-        let (place, stat) = self.located(node)?;
+        let (place, stat) = if writable || cut {
+            self.located_above(node)?
+        } else {
+            self.located(node)?
+        };
         let is_upper = place.side == super::inode::Side::Upper;
         let flags = if writable || cut {
             OFlag::O_RDWR

@@ -162,9 +162,9 @@ impl Overlay {
             };
             if let Some(orphan) = &state.orphan {
                 return Ok(Place {
-                    dir: orphan.clone(),
+                    dir: orphan.fd.clone(),
                     name: CString::default(),
-                    side,
+                    side: orphan.side,
                 });
             }
             (side, state.names.first().cloned())
@@ -198,18 +198,29 @@ impl Overlay {
                 Err(e) => return Err(e),
             };
             if let Some(stat) = found
-                && (expected == Some(Key::of(place.side, &stat)) || place.name.is_empty())
+                && expected == Some(Key::of(place.side, &stat))
             {
                 return Ok((place, stat));
             }
             let mut state = node.state();
             let moved = state.upper.or(state.lower) != expected;
-            if !moved && state.orphan.is_none() {
-                if state.names.len() <= 1 {
+            if !moved {
+                if state.names.len() <= 1 || state.orphan.is_some() {
                     return Err(Errno::ESTALE);
                 }
                 let _stale = state.names.remove(0);
             }
+        }
+    }
+
+    /// As [`Overlay::located`], of what is to be changed: it lies in the upper, or the change does
+    /// not happen.
+    pub(super) fn located_above(&self, node: &Arc<Node>) -> Result<(Place, Stat)> {
+        let (place, stat) = self.located(node)?;
+        if place.side == Side::Upper {
+            Ok((place, stat))
+        } else {
+            Err(Errno::EROFS)
         }
     }
 

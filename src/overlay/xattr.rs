@@ -102,7 +102,7 @@ impl Overlay {
         }
         self.copy_up(&node, u64::MAX)?;
         let _tree = self.changing();
-        let (place, _) = self.located(&node)?;
+        let (place, _) = self.located_above(&node)?;
         with_subject(self, &place, &node, OFlag::O_RDONLY, |s| {
             s.set(&stored, value, flags)
         })?;
@@ -123,7 +123,7 @@ impl Overlay {
         }
         self.copy_up(&node, u64::MAX)?;
         let _tree = self.changing();
-        let (place, _) = self.located(&node)?;
+        let (place, _) = self.located_above(&node)?;
         let removed = with_subject(self, &place, &node, OFlag::O_RDONLY, |s| s.remove(&stored));
         node.state().default_acl = None;
         self.saw_node(&node, Access::Write, 0);
