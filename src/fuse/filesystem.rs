@@ -9,11 +9,10 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use super::translate::{attributes, caller, errno, kind, nothing, parts, set_time};
@@ -73,7 +72,7 @@ impl Server {
         }
     }
 
-    fn flags(&self, opened: &Opened) -> FopenFlags {
+    fn flags(opened: &Opened) -> FopenFlags {
         // Nothing is kept back for a flush: the kernel need not ask for one.
         let mut flags = FopenFlags::FOPEN_NOFLUSH;
         if opened.unchanged {
@@ -205,9 +204,13 @@ impl Filesystem for Server {
         reply: ReplyEntry,
     ) {
         self.overlay.requested("mknod");
-        let result =
-            self.overlay
-                .mknod(&caller(req, umask), parent.0, name.as_bytes(), mode, parts(rdev));
+        let result = self.overlay.mknod(
+            &caller(req, umask),
+            parent.0,
+            name.as_bytes(),
+            mode,
+            parts(rdev),
+        );
         self.entry(reply, result);
     }
 
@@ -221,9 +224,9 @@ impl Filesystem for Server {
         reply: ReplyEntry,
     ) {
         self.overlay.requested("mkdir");
-        let result =
-            self.overlay
-                .mkdir(&caller(req, umask), parent.0, name.as_bytes(), mode);
+        let result = self
+            .overlay
+            .mkdir(&caller(req, umask), parent.0, name.as_bytes(), mode);
         self.entry(reply, result);
     }
 
@@ -290,16 +293,16 @@ impl Filesystem for Server {
         reply: ReplyEntry,
     ) {
         self.overlay.requested("link");
-        let result =
-            self.overlay
-                .link(&caller(req, 0), ino.0, newparent.0, newname.as_bytes());
+        let result = self
+            .overlay
+            .link(&caller(req, 0), ino.0, newparent.0, newname.as_bytes());
         self.entry(reply, result);
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         self.overlay.requested("open");
         match self.overlay.open(&caller(req, 0), ino.0, flags.0) {
-            Ok(opened) => reply.opened(FileHandle(opened.handle), self.flags(&opened)),
+            Ok(opened) => reply.opened(FileHandle(opened.handle), Self::flags(&opened)),
             Err(e) => reply.error(errno(e)),
         }
     }
@@ -426,26 +429,24 @@ impl Filesystem for Server {
         mut reply: ReplyDirectoryPlus,
     ) {
         self.overlay.requested("readdirplus");
-        let result = self
-            .overlay
-            .readdirplus(fh.0, offset, |entry, attr, next| {
-                let name = OsStr::from_bytes(&entry.name);
-                let Some(attr) = attr else {
-                    // The kernel takes no reference to these two, whatever comes along.
-                    let mut attr = nothing();
-                    attr.ino = INodeNo(entry.id);
-                    attr.kind = kind(entry.kind);
-                    return reply.add(attr.ino, next, name, &BRIEFLY, &attr, Generation(0));
-                };
-                reply.add(
-                    INodeNo(attr.id),
-                    next,
-                    name,
-                    &self.lifetime,
-                    &attributes(attr),
-                    Generation(attr.generation),
-                )
-            });
+        let result = self.overlay.readdirplus(fh.0, offset, |entry, attr, next| {
+            let name = OsStr::from_bytes(&entry.name);
+            let Some(attr) = attr else {
+                // The kernel takes no reference to these two, whatever comes along.
+                let mut attr = nothing();
+                attr.ino = INodeNo(entry.id);
+                attr.kind = kind(entry.kind);
+                return reply.add(attr.ino, next, name, &BRIEFLY, &attr, Generation(0));
+            };
+            reply.add(
+                INodeNo(attr.id),
+                next,
+                name,
+                &self.lifetime,
+                &attributes(attr),
+                Generation(attr.generation),
+            )
+        });
         match result {
             Ok(()) => reply.ok(),
             Err(e) => reply.error(errno(e)),
@@ -493,9 +494,9 @@ impl Filesystem for Server {
         reply: ReplyEmpty,
     ) {
         self.overlay.requested("setxattr");
-        let result =
-            self.overlay
-                .setxattr(&caller(req, 0), ino.0, name.as_bytes(), value, flags);
+        let result = self
+            .overlay
+            .setxattr(&caller(req, 0), ino.0, name.as_bytes(), value, flags);
         empty(reply, result);
     }
 
@@ -538,20 +539,16 @@ impl Filesystem for Server {
         reply: ReplyCreate,
     ) {
         self.overlay.requested("create");
-        let result = self.overlay.create(
-            &caller(req, umask),
-            parent.0,
-            name.as_bytes(),
-            mode,
-            flags,
-        );
+        let result =
+            self.overlay
+                .create(&caller(req, umask), parent.0, name.as_bytes(), mode, flags);
         match result {
             Ok((attr, opened)) => reply.created(
                 &self.lifetime,
                 &attributes(&attr),
                 Generation(attr.generation),
                 FileHandle(opened.handle),
-                self.flags(&opened),
+                Self::flags(&opened),
             ),
             Err(e) => reply.error(errno(e)),
         }

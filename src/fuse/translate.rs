@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn large_device_numbers_keep_their_parts() {
         assert_eq!(device((8, 1)), 0x801);
-        assert_eq!(device((259, 300)), (300 & 0xff) | (259 << 8) | (0x100 << 12));
+        assert_eq!(device((259, 300)), 0x2c | (259 << 8) | (0x100 << 12));
         assert_eq!(parts(device((259, 300))), (259, 300));
     }
 }

@@ -277,10 +277,8 @@ pub(super) fn set_times(
     let times = [atime.raw(), mtime.raw()];
     let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
     // SAFETY: the name ends in NUL; `times` are the two structures the call reads.
-    Errno::result(unsafe {
-        libc::utimensat(dir.as_raw_fd(), name.as_ptr(), times.as_ptr(), flags)
-    })
-    .map(drop)
+    Errno::result(unsafe { libc::utimensat(dir.as_raw_fd(), name.as_ptr(), times.as_ptr(), flags) })
+        .map(drop)
 }
 
 /// A child of a directory as its listing tells: name, inode number, type bits (0 when unknown).

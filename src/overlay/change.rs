@@ -82,13 +82,13 @@ impl Overlay {
             if sight.shown().is_some() {
                 return Err(Errno::EEXIST);
             }
-            self.alive(&parent)?;
+            Self::alive(&parent)?;
             let dir = self.raised_dir(&parent)?;
             let file = over_whiteout(dir.as_fd(), &name, sight.whiteout, || {
                 self.make_at(caller, &parent, &dir, &name, new, sight.whiteout)
             })?;
             let (node, shown) = self.find(&parent, &name, true)?.ok_or(Errno::ENOENT)?;
-            (self.attr(&node, &shown.stat), node, file)
+            (Self::attr(&node, &shown.stat), node, file)
         };
         self.saw(&parent, &name, Access::Create, 0);
         Ok(made)
@@ -104,13 +104,17 @@ impl Overlay {
         hides: bool,
     ) -> Result<Option<OwnedFd>> {
         let masked = |mode: u32| -> Result<u32> {
-            let inherits = self.has_default_acl(parent, dir)?;
+            let inherits = Self::has_default_acl(parent, dir)?;
             Ok(if inherits { mode } else { mode & !caller.umask })
         };
         let mut file = None;
         match new {
             New::File { mode } => {
-                file = Some(calls::create_at(dir.as_fd(), name, masked(*mode)? & 0o7777)?);
+                file = Some(calls::create_at(
+                    dir.as_fd(),
+                    name,
+                    masked(*mode)? & 0o7777,
+                )?);
             }
             New::Dir { mode } => {
                 nix::sys::stat::mkdirat(dir, name, calls::permissions(masked(*mode)?))?;
@@ -154,17 +158,17 @@ impl Overlay {
         }
         let merged = parent.state().lower.is_some();
         if matches!(new, New::Dir { .. }) && (hides || merged) {
-            self.mark_opaque(dir, name)?;
+            Self::mark_opaque(dir, name)?;
         }
         Ok(())
     }
 
-    pub(super) fn mark_opaque(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<()> {
+    pub(super) fn mark_opaque(dir: BorrowedFd<'_>, name: &CStr) -> Result<()> {
         Subject { dir, name }.set(c"user.overlay.opaque", b"y", 0)
     }
 
     /// Whether what is made in the directory takes its mode from a default ACL.
-    fn has_default_acl(&self, parent: &Arc<Node>, dir: &OwnedFd) -> Result<bool> {
+    fn has_default_acl(parent: &Arc<Node>, dir: &OwnedFd) -> Result<bool> {
         if let Some(known) = parent.state().default_acl {
             return Ok(known);
         }
@@ -182,7 +186,7 @@ impl Overlay {
     }
 
     /// `ENOENT` in a directory that was removed, `EROFS` where something is mounted in the lower.
-    pub(super) fn alive(&self, dir: &Arc<Node>) -> Result<()> {
+    pub(super) fn alive(dir: &Arc<Node>) -> Result<()> {
         let state = dir.state();
         if state.bare {
             Err(Errno::EROFS)
@@ -215,7 +219,7 @@ impl Overlay {
             if sight.shown().is_some() {
                 return Err(Errno::EEXIST);
             }
-            self.alive(&parent)?;
+            Self::alive(&parent)?;
             let (place, _) = self.located_above(&node)?;
             if place.name.is_empty() {
                 return Err(Errno::ENOENT);
@@ -225,7 +229,7 @@ impl Overlay {
                 calls::link(place.dir(), &place.name, dir.as_fd(), &name)
             })?;
             let (node, shown) = self.find(&parent, &name, true)?.ok_or(Errno::ENOENT)?;
-            self.attr(&node, &shown.stat)
+            Self::attr(&node, &shown.stat)
         };
         self.saw(&parent, &name, Access::Create, 0);
         Ok(attr)
@@ -334,7 +338,9 @@ impl Overlay {
         }
         drop(state);
         drop(taken);
-        let was_last = sight.upper.is_some_and(|stat| stat.nlink <= 1 || stat.is_dir());
+        let was_last = sight
+            .upper
+            .is_some_and(|stat| stat.nlink <= 1 || stat.is_dir());
         if was_last {
             self.budget.settle(node, None);
             self.table().removed(node);
@@ -362,7 +368,7 @@ impl Overlay {
                 node.state().orphan = None;
             }
             removed?;
-            self.buried(&node);
+            Self::buried(&node);
             self.lost_name(&node, &parent, &name, &sight);
         }
         self.saw(&parent, &name, Access::Remove, 0);
@@ -370,7 +376,7 @@ impl Overlay {
     }
 
     /// A removed directory shows nothing any more.
-    pub(super) fn buried(&self, node: &Arc<Node>) {
+    pub(super) fn buried(node: &Arc<Node>) {
         let mut state = node.state();
         if let Some(orphan) = state.orphan.clone() {
             state.upper_dir = (orphan.side == Side::Upper).then(|| orphan.fd.clone());
@@ -385,7 +391,7 @@ impl Overlay {
         }
         let dir = self.dir_of(parent, Side::Upper)?;
         if sight.lower.is_none() {
-            self.clear(dir.as_fd(), name)?;
+            Self::clear(dir.as_fd(), name)?;
             return nix::unistd::unlinkat(&*dir, name, UnlinkatFlags::RemoveDir);
         }
         let whiteout = self.temporary();
@@ -396,13 +402,13 @@ impl Overlay {
             return Err(e);
         }
         // What was the directory lies in the work directory now; what stays of it hurts nobody.
-        let _ = self.clear(self.work(), &whiteout);
+        let _ = Self::clear(self.work(), &whiteout);
         let _ = nix::unistd::unlinkat(self.work(), &*whiteout, UnlinkatFlags::RemoveDir);
         Ok(())
     }
 
     /// Removes the whiteouts of a directory of the upper in which nothing else is.
-    pub(super) fn clear(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<()> {
+    pub(super) fn clear(dir: BorrowedFd<'_>, name: &CStr) -> Result<()> {
         let inner = calls::sub_dir(dir, name)?;
         for child in list_any(dir, name, &inner)? {
             nix::unistd::unlinkat(&inner, &*child.name, UnlinkatFlags::NoRemoveDir)?;
@@ -424,7 +430,10 @@ impl Overlay {
 
     /// Sticky directories are the kernel's business; what it cannot know is that nothing may be
     /// hidden that a copy-up of the parent would need.
-    #[allow(clippy::unused_self, reason = "the place for checks that need the overlay")]
+    #[allow(
+        clippy::unused_self,
+        reason = "the place for checks that need the overlay"
+    )]
     fn may_remove(&self, _: &Caller, _: &Arc<Node>, node: &Arc<Node>) -> Result<()> {
         if node.state().bare {
             return Err(Errno::EBUSY);

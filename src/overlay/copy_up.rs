@@ -90,9 +90,9 @@ impl Overlay {
     /// Copies the object into the work directory.
     fn copy(&self, place: &Place, stat: &Stat, length: u64) -> Result<Copy> {
         let name = self.temporary();
-        let made = self.copy_to(place, stat, length, &name).and_then(|()| {
-            calls::stat_at(self.work(), &name)?.ok_or(Errno::ENOENT)
-        });
+        let made = self
+            .copy_to(place, stat, length, &name)
+            .and_then(|()| calls::stat_at(self.work(), &name)?.ok_or(Errno::ENOENT));
         match made {
             Ok(stat) => Ok(Copy { name, stat }),
             Err(e) => {
@@ -106,13 +106,12 @@ impl Overlay {
         let source;
         let subject = match stat.kind() {
             libc::S_IFREG => {
-                source = File::from(self.open_place(place, OFlag::O_RDONLY)?);
+                source = File::from(Self::open_place(place, OFlag::O_RDONLY)?);
                 let target = File::from(calls::create_at(self.work(), name, 0o600)?);
                 let wanted = stat.size.min(length);
                 self.budget.room_for(wanted.min(stat.allocated()))?;
                 if wanted > 0
-                    && (wanted < stat.size
-                        || content::share_blocks(&source, &target).is_err())
+                    && (wanted < stat.size || content::share_blocks(&source, &target).is_err())
                 {
                     content::copy_bytes(&source, &target, wanted).map_err(|e| errno(&e))?;
                 }
@@ -145,12 +144,15 @@ impl Overlay {
     }
 
     /// Opens the object of a place that is a regular file.
-    pub(super) fn open_place(&self, place: &Place, flags: OFlag) -> Result<OwnedFd> {
+    pub(super) fn open_place(place: &Place, flags: OFlag) -> Result<OwnedFd> {
         if !place.name.is_empty() {
             return calls::open_at(place.dir(), &place.name, flags);
         }
         // A removed file, held open: its own descriptor, or another one of the same object.
-        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&*place.dir));
+        let path = format!(
+            "/proc/self/fd/{}",
+            std::os::fd::AsRawFd::as_raw_fd(&*place.dir)
+        );
         match nix::fcntl::open(
             path.as_str(),
             flags | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY,
@@ -185,7 +187,7 @@ impl Overlay {
             return Ok(());
         };
         let into = self.raised_dir(&first.parent)?;
-        self.keeping_times(into.as_fd(), || {
+        Self::keeping_times(into.as_fd(), || {
             calls::rename(
                 self.work(),
                 &copy.name,
@@ -217,7 +219,7 @@ impl Overlay {
     /// Adds a further name in the upper to what `name` in `dir` is.
     fn join(&self, dir: &OwnedFd, name: &CStr, further: &Name) -> Result<()> {
         let into = self.raised_dir(&further.parent)?;
-        self.keeping_times(into.as_fd(), || {
+        Self::keeping_times(into.as_fd(), || {
             calls::link(dir.as_fd(), name, into.as_fd(), &further.name)
         })
     }
@@ -268,7 +270,13 @@ impl Overlay {
         paths
             .iter()
             .filter_map(|path| self.sibling(path, key).ok().flatten())
-            .filter(|name| !node.state().names.iter().any(|n| n.is(&name.parent, &name.name)))
+            .filter(|name| {
+                !node
+                    .state()
+                    .names
+                    .iter()
+                    .any(|n| n.is(&name.parent, &name.name))
+            })
             .collect()
     }
 

@@ -114,11 +114,11 @@ impl Overlay {
         } else {
             OFlag::O_RDONLY
         };
-        let file = File::from(self.open_place(&place, flags)?);
+        let file = File::from(Self::open_place(&place, flags)?);
         if cut {
             file.set_len(0).map_err(|e| errno(&e))?;
             // As a truncation by an ordinary process: the special bits go.
-            self.strip_special(&file, &stat)?;
+            Self::strip_special(&file, &stat)?;
             let stat = calls::stat_fd(file.as_fd())?;
             self.budget.settle(node, Some(&stat));
             return Ok((file, stat, is_upper));
@@ -126,7 +126,7 @@ impl Overlay {
         Ok((file, stat, is_upper))
     }
 
-    fn strip_special(&self, file: &File, stat: &Stat) -> Result<()> {
+    fn strip_special(file: &File, stat: &Stat) -> Result<()> {
         let group = stat.mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP;
         let gone = stat.mode & libc::S_ISUID | if group { libc::S_ISGID } else { 0 };
         if gone == 0 {
@@ -199,7 +199,7 @@ impl Overlay {
             let _tree = self.reading();
             let (place, _) = self.located(&handle.node)?;
             backing = Backing {
-                file: Arc::new(File::from(self.open_place(&place, OFlag::O_RDONLY)?)),
+                file: Arc::new(File::from(Self::open_place(&place, OFlag::O_RDONLY)?)),
                 is_upper: true,
             };
             *held(&handle.file) = backing.clone();
@@ -249,7 +249,7 @@ impl Overlay {
         let handle = self.handle(handle)?;
         let file = self.backing(&handle)?;
         if strip {
-            self.strip_special(&file, &calls::stat_fd(file.as_fd())?)?;
+            Self::strip_special(&file, &calls::stat_fd(file.as_fd())?)?;
         }
         self.room_to_write(&file, offset, data.len() as u64)?;
         let mut done = 0;
@@ -317,12 +317,7 @@ impl Overlay {
     }
 
     /// Copies a range between two open files within the file system beneath.
-    pub fn copy_range(
-        &self,
-        from: (u64, u64),
-        to: (u64, u64),
-        length: u64,
-    ) -> Result<usize> {
+    pub fn copy_range(&self, from: (u64, u64), to: (u64, u64), length: u64) -> Result<usize> {
         let (source, target) = (self.handle(from.0)?, self.handle(to.0)?);
         let (from_file, to_file) = (self.backing(&source)?, self.backing(&target)?);
         self.room_to_write(&to_file, to.1, length)?;

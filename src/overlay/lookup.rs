@@ -66,10 +66,7 @@ impl Sight {
         Some(Found {
             kind: shown.kind(),
             lower: lower.map(|stat| (Key::of(Side::Lower, stat), stat.born)),
-            upper: self
-                .upper
-                .as_ref()
-                .map(|stat| Key::of(Side::Upper, stat)),
+            upper: self.upper.as_ref().map(|stat| Key::of(Side::Upper, stat)),
             marks: self.marks,
             bare: self.upper.is_none() && shown.mount_root,
         })
@@ -230,7 +227,7 @@ impl Overlay {
         }
         let stat = stat.stat;
         self.saw(&parent, &name, Access::Lookup, 0);
-        Ok(Some(self.attr(&node, &stat)))
+        Ok(Some(Self::attr(&node, &stat)))
     }
 
     /// The node of a name and what lies there. The tree is held.
@@ -329,10 +326,12 @@ impl Overlay {
             pid: caller.pid,
             alias,
         };
-        self.guard.permit(&attempt).map_err(|refusal| match refusal {
-            Refusal::Absent => Errno::ENOENT,
-            Refusal::Denied => Errno::EACCES,
-        })
+        self.guard
+            .permit(&attempt)
+            .map_err(|refusal| match refusal {
+                Refusal::Absent => Errno::ENOENT,
+                Refusal::Denied => Errno::EACCES,
+            })
     }
 
     /// Tells the guard of an access to a name.

@@ -234,11 +234,11 @@ impl Overlay {
     pub fn getattr(&self, id: u64, handle: Option<u64>) -> Result<Attr> {
         let node = self.node(id)?;
         if let Some(stat) = handle.and_then(|h| self.handle_stat(h)) {
-            return Ok(self.attr(&node, &stat?));
+            return Ok(Self::attr(&node, &stat?));
         }
         let _tree = self.reading();
         let stat = self.node_stat(&node)?;
-        Ok(self.attr(&node, &stat))
+        Ok(Self::attr(&node, &stat))
     }
 
     /// The path of a node below the root, by a name it is known by; `None` once it has none.

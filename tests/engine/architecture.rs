@@ -262,6 +262,7 @@ fn only_the_listed_rooms_change_files() {
     let writers = [
         "src/commit/",
         "src/layer/",
+        "src/overlay/",
         "src/sandbox/",
         "src/session/",
         "src/change/",
@@ -304,7 +305,8 @@ fn only_the_listed_rooms_change_files() {
 fn only_commit_publishes_into_a_lower() {
     // The two calls by which something appears under a name of the host's.
     nobody_mentions(
-        &outside("src", &["src/commit/"]),
+        // The overlay renames within its upper and work directories; its lower it never changes.
+        &outside("src", &["src/commit/", "src/overlay/"]),
         &["RENAME_EXCHANGE", "RENAME_NOREPLACE"],
         "publishing is commit's alone",
     );
@@ -316,8 +318,28 @@ fn only_commit_publishes_into_a_lower() {
 }
 
 #[test]
+fn the_overlay_knows_no_transport_and_no_rules() {
+    nobody_mentions(
+        &inside("src", &["src/overlay/"]),
+        &["fuser", "fuse", "policy", "sandbox", "session", "commit"],
+        "the overlay is carried by adapters and asks a guard",
+    );
+    nobody_mentions(
+        &outside("src", &["src/fuse/"]),
+        &["fuser"],
+        "one room speaks to the kernel's side",
+    );
+}
+
+#[test]
 fn unsafe_code_stands_where_it_is_expected() {
-    let rooms = ["src/sandbox/", "src/pty.rs", "src/layer/", "src/commit/"];
+    let rooms = [
+        "src/sandbox/",
+        "src/pty.rs",
+        "src/layer/",
+        "src/commit/",
+        "src/overlay/",
+    ];
     nobody_mentions(&outside("src", &rooms), &["unsafe"], "no unsafe code here");
     nobody_mentions(
         &files("firmware/src", "rs"),

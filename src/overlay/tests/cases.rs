@@ -4,9 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::sync::{Arc, Mutex};
 
-use super::super::{
-    Access, Attempt, Changes, Errno, Guard, Options, ROOT, Refusal, Unguarded,
-};
+use super::super::{Access, Attempt, Changes, Errno, Guard, Options, ROOT, Refusal, Unguarded};
 use super::fixture::{Stage, me};
 use crate::RelPath;
 
@@ -41,7 +39,11 @@ fn a_directory_made_over_a_whiteout_is_opaque_and_empty() {
     let mark = xattr::get(stage.upper("d"), "user.overlay.opaque").expect("attribute");
     assert_eq!(mark.as_deref(), Some(b"y" as &[u8]));
     let id = stage.attr("d").expect("stat").id;
-    assert_eq!(stage.overlay.listxattr(&me(), id), Ok(vec![]), "a mark shows");
+    assert_eq!(
+        stage.overlay.listxattr(&me(), id),
+        Ok(vec![]),
+        "a mark shows"
+    );
 }
 
 #[test]
@@ -68,10 +70,15 @@ fn a_copy_up_keeps_number_mode_times_holes_and_the_parents_time() {
     assert_eq!(above.mtime, stage.attr("d").expect("d").mtime);
     let copy = fs::metadata(stage.upper("d/f")).expect("stat");
     assert!(copy.blocks() < 64, "{} blocks", copy.blocks());
-    let own = stage.overlay.getxattr(&me(), after.id, b"user.overlay.opaque");
+    let own = stage
+        .overlay
+        .getxattr(&me(), after.id, b"user.overlay.opaque");
     assert_eq!(own, Ok(b"mine".to_vec()));
     let stored = xattr::get(stage.upper("d/f"), "user.overlay.overlay.opaque");
-    assert_eq!(stored.expect("attribute").as_deref(), Some(b"mine" as &[u8]));
+    assert_eq!(
+        stored.expect("attribute").as_deref(),
+        Some(b"mine" as &[u8])
+    );
 }
 
 #[test]
@@ -98,19 +105,31 @@ fn hard_links_of_the_lower_are_copied_up_as_one_file() {
 fn a_removed_open_file_goes_on() {
     let stage = Stage::new(|lower| write(lower.join("f"), "low"));
     let id = stage.attr("f").expect("f").id;
-    let opened = stage.overlay.open(&me(), id, libc::O_RDONLY).expect("opens");
+    let opened = stage
+        .overlay
+        .open(&me(), id, libc::O_RDONLY)
+        .expect("opens");
     stage.unlink("f").expect("removes");
     assert_eq!(stage.attr("f"), Err(Errno::ENOENT));
-    let attr = stage.overlay.getattr(id, Some(opened.handle)).expect("stat");
+    let attr = stage
+        .overlay
+        .getattr(id, Some(opened.handle))
+        .expect("stat");
     assert_eq!((attr.id, attr.nlink, attr.size), (id, 0, 3));
     let mode = Changes {
         mode: Some(0o600),
         ..Changes::default()
     };
-    let attr = stage.overlay.setattr(&me(), id, None, &mode).expect("chmod");
+    let attr = stage
+        .overlay
+        .setattr(&me(), id, None, &mode)
+        .expect("chmod");
     assert_eq!((attr.mode & 0o777, attr.nlink), (0o600, 0));
     let mut buffer = [0; 8];
-    let length = stage.overlay.read(opened.handle, 0, &mut buffer).expect("reads");
+    let length = stage
+        .overlay
+        .read(opened.handle, 0, &mut buffer)
+        .expect("reads");
     assert_eq!(&buffer[..length], b"low");
     assert_eq!(fs::read(stage.lower("f")).expect("reads"), b"low");
 }
@@ -119,10 +138,16 @@ fn a_removed_open_file_goes_on() {
 fn a_descriptor_from_before_the_copy_up_sees_what_is_written() {
     let stage = Stage::new(|lower| write(lower.join("f"), "a"));
     let id = stage.attr("f").expect("f").id;
-    let opened = stage.overlay.open(&me(), id, libc::O_RDONLY).expect("opens");
+    let opened = stage
+        .overlay
+        .open(&me(), id, libc::O_RDONLY)
+        .expect("opens");
     stage.append("f", b"b").expect("appends");
     let mut buffer = [0; 8];
-    let length = stage.overlay.read(opened.handle, 0, &mut buffer).expect("reads");
+    let length = stage
+        .overlay
+        .read(opened.handle, 0, &mut buffer)
+        .expect("reads");
     assert_eq!(&buffer[..length], b"ab");
 }
 
@@ -145,7 +170,10 @@ fn a_listing_stays_where_it_is_while_entries_go() {
             offset = next;
             false
         };
-        stage.overlay.readdir(listing.handle, from, add).expect("lists");
+        stage
+            .overlay
+            .readdir(listing.handle, from, add)
+            .expect("lists");
         if batch.is_empty() {
             break;
         }
@@ -180,7 +208,10 @@ fn beyond_the_budget_there_is_no_space() {
     let stage = Stage::with(options, Arc::new(Unguarded), |_| {});
     let half = vec![b'x'; 512 * 1024];
     stage.append("a", &half).expect("fits");
-    assert_eq!(stage.append("b", &[half.clone(), half.clone()].concat()), Err(Errno::ENOSPC));
+    assert_eq!(
+        stage.append("b", &[half.clone(), half.clone()].concat()),
+        Err(Errno::ENOSPC)
+    );
     stage.unlink("a").expect("removes");
     stage.append("b", &half).expect("fits again");
 }

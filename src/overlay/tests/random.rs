@@ -107,9 +107,13 @@ fn plain(op: &Op, root: &Path, paths: &[String]) -> Result<()> {
                 return Err(Errno::ENXIO);
             }
             let mut options = fs::OpenOptions::new();
-            io(options.append(true).create(true).open(at(p)).and_then(|mut f| {
-                std::io::Write::write_all(&mut f, &vec![*byte; usize::from(*byte)])
-            }))
+            io(options
+                .append(true)
+                .create(true)
+                .open(at(p))
+                .and_then(|mut f| {
+                    std::io::Write::write_all(&mut f, &vec![*byte; usize::from(*byte)])
+                }))
         }
         Op::Truncate(p, size) => {
             if fs::symlink_metadata(at(p)).is_ok_and(|m| m.is_symlink()) {
@@ -125,7 +129,10 @@ fn plain(op: &Op, root: &Path, paths: &[String]) -> Result<()> {
             if found.is_ok_and(|m| m.is_symlink()) {
                 return Err(Errno::EOPNOTSUPP);
             }
-            io(fs::set_permissions(at(p), fs::Permissions::from_mode(*mode)))
+            io(fs::set_permissions(
+                at(p),
+                fs::Permissions::from_mode(*mode),
+            ))
         }
         Op::Mkdir(p) => io(fs::create_dir(at(p))),
         Op::Symlink(p) => io(symlink("/dev/null", at(p))),
@@ -172,11 +179,23 @@ fn merged(op: &Op, stage: &mut Stage, paths: &[String]) -> Result<()> {
         Op::Append(p, byte) => stage.append(at(p), &vec![*byte; usize::from(*byte)]),
         Op::Truncate(p, size) => {
             let size = Some(u64::from(*size));
-            stage.change(at(p), Changes { size, ..Changes::default() })
+            stage.change(
+                at(p),
+                Changes {
+                    size,
+                    ..Changes::default()
+                },
+            )
         }
         Op::Chmod(p, mode) => {
             let mode = Some(*mode);
-            stage.change(at(p), Changes { mode, ..Changes::default() })
+            stage.change(
+                at(p),
+                Changes {
+                    mode,
+                    ..Changes::default()
+                },
+            )
         }
         Op::Mkdir(p) => stage.mkdir(at(p)),
         Op::Symlink(p) => stage.symlink(at(p), "/dev/null"),
@@ -189,7 +208,14 @@ fn merged(op: &Op, stage: &mut Stage, paths: &[String]) -> Result<()> {
         Op::Touch(p, sec) => {
             let time = Some(SetTime::To((*sec, 5)));
             let (atime, mtime) = (time, time);
-            stage.change(at(p), Changes { atime, mtime, ..Changes::default() })
+            stage.change(
+                at(p),
+                Changes {
+                    atime,
+                    mtime,
+                    ..Changes::default()
+                },
+            )
         }
         Op::SetXattr(p, byte) => {
             let id = stage.attr(at(p))?.id;
@@ -237,7 +263,11 @@ fn plain_tree(root: &Path, at: &Path, seen: &mut Seen) {
         let own = (!meta.is_symlink())
             .then(|| xattr::get(&full, "user.overlay.mine").expect("attribute"))
             .flatten();
-        let links = if meta.is_dir() { 0 } else { meta.nlink() as u32 };
+        let links = if meta.is_dir() {
+            0
+        } else {
+            meta.nlink() as u32
+        };
         let set = (meta.mtime_nsec() == 5).then(|| (meta.mtime(), 5));
         seen.insert(path.clone(), (meta.mode(), content, links, set, own));
         if meta.is_dir() {
