@@ -5,6 +5,7 @@ mod baseline;
 mod compare;
 mod conflict;
 mod content;
+mod entries;
 mod git_index;
 mod host;
 mod ignored;
@@ -16,7 +17,7 @@ mod scan;
 pub mod tracker;
 
 pub use moved::came_along;
-pub use tracker::{ChangeError, Tracker};
+pub use tracker::{ChangeError, Moves, Tracker};
 
 use serde::{Deserialize, Serialize};
 

@@ -104,7 +104,7 @@ pub fn make_upper(upper: &Path, lower: &Path) -> io::Result<()> {
 
 /// Makes a new directory in `parent` and removes those of earlier mounts, which hold nothing but
 /// the kernel's own traces (mode 000: removable only here, with the namespace's capabilities).
-fn fresh_work(parent: &Path) -> io::Result<PathBuf> {
+pub(super) fn fresh_work(parent: &Path) -> io::Result<PathBuf> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o700).create(parent)?;
     builder.recursive(false);

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use pvisor::change::{Change, ChangeKind, Class, Risk, came_along};
-use pvisor::layer::{FileType, HOME, WORKSPACE};
+use pvisor::layer::{FileType, WORKSPACE, is_of_home};
 use pvisor::review::summary;
 use pvisor::session::state::SessionState;
 use pvisor::{LayerPath, RelPath};
@@ -57,7 +57,7 @@ impl List {
         let mut layers: Vec<&str> = state.changes.keys().map(|k| k.layer.as_str()).collect();
         layers.dedup();
         // The workspace first, the home directory last.
-        layers.sort_by_key(|l| (*l != WORKSPACE, *l == HOME));
+        layers.sort_by_key(|l| (*l != WORKSPACE, is_of_home(l)));
         let parts: Vec<LayerPart> = layers.iter().map(|l| self.sort(state, l)).collect();
         let mut sums = vec![Tally::default()];
         let mut sum = Tally::default();
@@ -104,7 +104,7 @@ impl List {
                 }
             };
             if part <= 1 {
-                if layer == HOME {
+                if is_of_home(layer) {
                     self.home.add(summary);
                 } else {
                     self.tally.add(summary);
@@ -139,7 +139,7 @@ impl List {
             start,
             ends: [risky, tree, touched, objects, ignored],
         } = part;
-        let open = self.is_open(&RowId::Layer(layer.clone()), layer != HOME);
+        let open = self.is_open(&RowId::Layer(layer.clone()), !is_of_home(&layer));
         self.rows.push(Row::Layer {
             layer: layer.clone(),
             members: start..objects,
