@@ -28,8 +28,8 @@ use super::store::Store;
 use super::worker::{Job, Then, Worker};
 use crate::commit;
 use crate::layer::{StageAccess, Timestamp};
-use crate::reserve::Forgiving;
 use crate::policy::Policy;
+use crate::reserve::Forgiving;
 use crate::sandbox::{Running, Stdio};
 use crate::watch::Watch;
 
