@@ -87,9 +87,9 @@ fn looking_leaves_access_times_alone() {
     };
     let old = "touch -a -d '2001-02-03 04:05:06Z'";
     review.stage.host(&format!("{old} d/h d"));
-    review
-        .stage
-        .agent(&format!("echo new > d/f; echo more >> d/h; {old} d/f d/h d"));
+    review.stage.agent(&format!(
+        "echo new > d/f; echo more >> d/h; {old} d/f d/h d"
+    ));
     let upper = review.stage.layer.upper();
     let host = review.stage.layer.root.clone();
     let times = || {
