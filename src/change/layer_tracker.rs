@@ -28,7 +28,9 @@ use super::tracker::is_inside;
 use super::{Change, ChangeError, ChangeKind, Class, Conflict, compare};
 use crate::RelPath;
 use crate::diff::FileDiff;
-use crate::layer::{Digest, FileType, HOME, Layer, Node, StageAccess, Tree, UpperEntry, read};
+use crate::layer::{
+    Digest, FileType, Layer, Node, StageAccess, Tree, UpperEntry, is_of_home, points, read,
+};
 
 /// Largest deleted file that is read (for its digest, its lines and renames).
 const LARGEST_DELETED: u64 = 16 << 20;
@@ -123,6 +125,8 @@ pub(super) struct LayerTracker {
     index: Option<Node>,
     deleted_budget: u64,
     recheck_budget: (u32, u64),
+    /// See [`super::Tracker::scan_closely`].
+    closely: bool,
 }
 
 impl LayerTracker {
@@ -142,7 +146,7 @@ impl LayerTracker {
                 .and_then(|()| baseline.flush())
                 .map_err(|e| failed("writing the baseline", dir, e))?;
         }
-        let rules = (layer.name != HOME).then(|| Rules::new(&layer.root));
+        let rules = (!is_of_home(&layer.name)).then(|| Rules::new(&layer.root));
         let mut tracker = Self {
             layer,
             entries: None,
@@ -160,6 +164,7 @@ impl LayerTracker {
             index: None,
             deleted_budget: DELETED_AT_MOST,
             recheck_budget: RECHECKED_AT_MOST,
+            closely: false,
         };
         tracker.keep_first_index()?;
         Ok(tracker)
@@ -176,10 +181,16 @@ impl LayerTracker {
     }
 
     /// The layer's changes, in byte order of their paths.
-    pub fn scan(&mut self, access: &dyn StageAccess) -> Result<Vec<Change>, ChangeError> {
+    pub fn scan(
+        &mut self,
+        access: &dyn StageAccess,
+        closely: bool,
+    ) -> Result<Vec<Change>, ChangeError> {
+        self.closely = closely;
         // Until this one is through, nothing that was seen before may be built on.
         self.entries = None;
         let mut walked = access.walk(&self.layer.name)?;
+        points::leave_out(&self.layer.dir, &mut walked);
         self.read_acls(&mut walked);
         let entries = Entries::new(walked);
         self.begin();
@@ -232,7 +243,10 @@ impl LayerTracker {
             let (kind, after) = (&change.kind, change.after.as_ref());
             if let Stands::Different(conflict) = self.check_host(&path, kind, after, record)? {
                 let class = self.class(change);
-                let pairs = matches!(change.file_type(), FileType::File | FileType::Symlink);
+                let pairs = matches!(
+                    change.file_type(),
+                    FileType::File | FileType::Symlink | FileType::Dir
+                );
                 let verdict = Verdict {
                     class,
                     conflict,
@@ -268,7 +282,11 @@ impl LayerTracker {
             found.insert(0, root);
         }
         let spread = spread_inside(&mut found);
-        let mut changes = self.pair_renames(found, access);
+        let origins: Vec<_> = entries
+            .iter()
+            .filter_map(|entry| Some((entry.path.clone(), entry.origin.clone()?)))
+            .collect();
+        let mut changes = self.pair_renames(found, &origins, access);
         self.entangled = spread || !self.renamed.is_empty();
         for (change, looks) in &mut changes {
             set_risks(change, *looks);
@@ -456,7 +474,18 @@ impl LayerTracker {
                 let shape = |node: &Node| (node.file_type, node.size, node.mode, node.mtime);
                 if shape(&node) == shape(agents) {
                     node.digest = agents.digest;
+                    node.xattrs.clone_from(&agents.xattrs);
                 }
+                Some(node)
+            }
+            // What its owner may not read has attributes that cannot be read either.
+            Some(mut node)
+                if node.file_type == FileType::Dir
+                    && node.mode & 0o400 == 0
+                    && node.mode == agents.mode
+                    && !nix::unistd::geteuid().is_root() =>
+            {
+                node.xattrs.clone_from(&agents.xattrs);
                 Some(node)
             }
             found => found,

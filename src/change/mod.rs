@@ -10,11 +10,13 @@ mod git_index;
 mod host;
 mod ignored;
 mod layer_tracker;
+mod moved;
 mod rename;
 mod risk;
 mod scan;
 pub mod tracker;
 
+pub use moved::came_along;
 pub use tracker::{ChangeError, Moves, Tracker};
 
 use serde::{Deserialize, Serialize};

@@ -73,9 +73,23 @@ impl Tracker {
     /// The whole change set as it is now, sorted by key. Takes the baseline of paths that appear
     /// for the first time, and checks the host's side of every change.
     pub fn scan(&mut self, access: &dyn StageAccess) -> Result<Vec<Change>, ChangeError> {
+        self.scan_layers(access, false)
+    }
+
+    /// As [`Tracker::scan`], for somebody who decides on the result: a file that was read a moment
+    /// ago is read again as well, since a store through a memory map need not move its times.
+    pub fn scan_closely(&mut self, access: &dyn StageAccess) -> Result<Vec<Change>, ChangeError> {
+        self.scan_layers(access, true)
+    }
+
+    fn scan_layers(
+        &mut self,
+        access: &dyn StageAccess,
+        closely: bool,
+    ) -> Result<Vec<Change>, ChangeError> {
         let mut changes = Vec::new();
         for layer in &mut self.layers {
-            changes.extend(layer.scan(access)?);
+            changes.extend(layer.scan(access, closely)?);
         }
         changes.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(changes)
@@ -90,7 +104,7 @@ impl Tracker {
             let look = match dirt.paths(number) {
                 Some(paths) if paths.is_empty() => continue,
                 Some(paths) => layer.look(paths, access)?,
-                None => Look::Whole(layer.scan(access)?),
+                None => Look::Whole(layer.scan(access, false)?),
             };
             match look {
                 Look::Whole(changes) => {

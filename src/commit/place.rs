@@ -50,6 +50,7 @@ pub(super) struct Root {
 impl Root {
     /// Opens the root; it must be a directory itself, not a link to one.
     pub fn open(layer: &Layer) -> io::Result<Self> {
+        crate::layer::root::check(layer)?;
         Self::at_path(layer.name.clone(), &layer.root)
     }
 

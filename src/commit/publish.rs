@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::RelPath;
 use crate::change::Conflict;
+use crate::layer::read::{ACL_ACCESS, ACL_DEFAULT};
 use crate::layer::{FileType, Node};
 
 use super::lease::{Lease, Patience};
@@ -278,16 +279,22 @@ pub(super) fn adjust(place: &Place, before: &Node, after: &Node) -> io::Result<(
         }
     }
     if before.xattrs != after.xattrs && !is_link {
-        let found = attributes(fd, before, after, found.mode)?;
-        for name in before.xattrs.keys() {
-            if !after.xattrs.contains_key(name) && found.get(name) == before.xattrs.get(name) {
-                host::remove_xattr(fd, name)?;
+        let held = attributes(fd, before, after, found.mode)?;
+        // A user's attributes need the right to write, which an ACL may take away.
+        let wanted = |acl: bool| move |name: &&String| is_acl(name) == acl;
+        let changes = |name: &&String| before.xattrs.get(*name) != after.xattrs.get(*name);
+        for acl in [false, true] {
+            for name in before.xattrs.keys().filter(wanted(acl)) {
+                if !after.xattrs.contains_key(name) && held.get(name) == before.xattrs.get(name) {
+                    host::remove_xattr(fd, name)?;
+                }
             }
-        }
-        for (name, value) in &after.xattrs {
-            let old = before.xattrs.get(name);
-            if old != Some(value) && found.get(name) == old {
-                host::set_xattr(fd, name, value)?;
+            for name in after.xattrs.keys().filter(wanted(acl)).filter(changes) {
+                if held.get(name) == before.xattrs.get(name)
+                    && let Some(value) = after.xattrs.get(name)
+                {
+                    host::set_xattr(fd, name, value)?;
+                }
             }
         }
     }
@@ -304,4 +311,8 @@ pub(super) fn adjust(place: &Place, before: &Node, after: &Node) -> io::Result<(
         host::set_mtime(place, after.mtime)?;
     }
     Ok(())
+}
+
+fn is_acl(name: &str) -> bool {
+    name == ACL_ACCESS || name == ACL_DEFAULT
 }

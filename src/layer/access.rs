@@ -20,6 +20,8 @@ pub struct UpperEntry {
     pub whiteout: bool,
     /// A directory that hides everything of the lower's directory of this name.
     pub opaque: bool,
+    /// Of a directory: where the host has what it was made of (see [`super::origin`]).
+    pub origin: Option<RelPath>,
     /// When the upper's inode was made, if the file system tells.
     pub born: Option<Timestamp>,
 }
@@ -98,6 +100,12 @@ pub trait StageAccess: Send + Sync {
     /// Puts `path` back to what the lower holds now, in the agent's view: made again, overwritten
     /// in place or removed, subtree included.
     fn restore(&self, layer: &str, path: &RelPath) -> Result<(), AccessError>;
+
+    /// What the layer's upper takes on its disk, in bytes. Where nobody measures better, the sizes
+    /// of its files.
+    fn allocated(&self, layer: &str) -> Result<u64, AccessError> {
+        Ok(self.walk(layer)?.iter().map(|entry| entry.node.size).sum())
+    }
 
     /// `syncfs` of the upper's file system.
     fn sync(&self, layer: &str) -> Result<(), AccessError>;

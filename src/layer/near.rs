@@ -43,7 +43,8 @@ impl NearAccess {
 
 impl StageAccess for NearAccess {
     fn walk(&self, layer: &str) -> Result<Vec<UpperEntry>, AccessError> {
-        self.read(|access| access.walk(layer))
+        // By the helper, which sees to it that no rename of a directory is half done meanwhile.
+        self.helper.walk(layer)
     }
 
     fn look(&self, layer: &str, paths: &[(RelPath, bool)]) -> Result<Vec<UpperEntry>, AccessError> {

@@ -26,7 +26,7 @@ pub enum Side {
 }
 
 /// Marks of the overlay on an upper's entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Marks {
     /// `overlay.opaque=y`: nothing of the lower's directory shows.
     pub opaque: bool,
@@ -34,6 +34,8 @@ pub struct Marks {
     pub xattr_whiteouts: bool,
     /// `overlay.whiteout` is set; counts only on an empty file in a directory with the mark above.
     pub whiteout: bool,
+    /// Where the host has what this directory was made of, see [`super::origin`].
+    pub origin: Option<Vec<u8>>,
 }
 
 /// An entry as it was read.
@@ -131,7 +133,7 @@ pub(crate) fn statx(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<libc:
             dir.as_raw_fd(),
             name.as_ptr(),
             libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH | libc::AT_NO_AUTOMOUNT,
-            libc::STATX_BASIC_STATS | libc::STATX_BTIME,
+            libc::STATX_BASIC_STATS | libc::STATX_BTIME | libc::STATX_MNT_ID,
             &raw mut buffer,
         )
     };

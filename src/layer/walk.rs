@@ -197,6 +197,7 @@ fn gone(error: &io::Error) -> bool {
 
 fn entry(path: RelPath, seen: Seen, in_marked_dir: bool) -> UpperEntry {
     let node = seen.node;
+    let origin = seen.marks.origin.as_deref();
     let by_device = node.file_type == FileType::Device
         && node.rdev == 0
         // A block device 0/0 has the same number but hides nothing; its mode bits tell.
@@ -206,6 +207,9 @@ fn entry(path: RelPath, seen: Seen, in_marked_dir: bool) -> UpperEntry {
     UpperEntry {
         opaque: seen.marks.opaque && node.file_type == FileType::Dir,
         whiteout: by_device || by_attribute,
+        origin: origin
+            .filter(|_| node.file_type == FileType::Dir)
+            .and_then(|origin| RelPath::new(origin).ok()),
         born: seen.born,
         path,
         node,

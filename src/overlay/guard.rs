@@ -1,10 +1,13 @@
 //! What the overlay asks before it does something, and what it tells afterwards. Owns the contract
 //! between the file system and whoever holds the rules and the observation log.
 
+use serde::{Deserialize, Serialize};
+
 use crate::RelPath;
 
 /// A kind of access, as rules and the observation log count them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Access {
     /// A name was looked up or its attributes were read.
     Lookup,
@@ -61,6 +64,11 @@ pub trait Guard: Send + Sync {
     /// An access has happened; `bytes` for reads and writes of content.
     fn observed(&self, layer: &str, path: &RelPath, access: Access, bytes: u64);
 
+    /// Whether there is a rule at all: otherwise nothing need be asked.
+    fn decides(&self) -> bool {
+        true
+    }
+
     /// Whether [`Guard::observed`] is listened to: otherwise it need not be called.
     fn observes(&self) -> bool;
 }
@@ -85,6 +93,10 @@ impl Guard for Unguarded {
     fn observed(&self, _: &str, _: &RelPath, _: Access, _: u64) {}
 
     fn observes(&self) -> bool {
+        false
+    }
+
+    fn decides(&self) -> bool {
         false
     }
 }

@@ -74,6 +74,13 @@ impl StageAccess for HelperAccess {
             .map(drop)
     }
 
+    fn allocated(&self, layer: &str) -> Result<u64, AccessError> {
+        match self.ask(&Question::Allocated(layer.to_owned()))? {
+            (Answer::Bytes(bytes), _) => Ok(bytes),
+            _ => Err(AccessError::HelperGone),
+        }
+    }
+
     fn sync(&self, layer: &str) -> Result<(), AccessError> {
         self.ask(&Question::Sync(layer.to_owned())).map(drop)
     }

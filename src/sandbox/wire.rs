@@ -44,6 +44,12 @@ pub(super) struct Hardening {
     pub no_capabilities: bool,
     /// See [`Boundary::landlock`].
     pub landlock: Option<u32>,
+    /// See [`Boundary::seccomp`].
+    pub seccomp: bool,
+    /// The errno with which the command was kept out of its cgroup.
+    pub cgroup_refused: Option<i32>,
+    /// Renames are reported to their server.
+    pub renames: bool,
     /// See [`Boundary::notes`].
     pub notes: Vec<String>,
 }
@@ -56,6 +62,7 @@ pub(super) enum Question {
     Open(String, RelPath),
     Restore(String, RelPath),
     Sync(String),
+    Allocated(String),
 }
 
 /// The helper's answer. A descriptor follows [`Answer::Opened`].
@@ -64,6 +71,7 @@ pub(super) enum Answer {
     Entries(Vec<UpperEntry>),
     Opened,
     Done,
+    Bytes(u64),
     Refused(AccessError),
 }
 

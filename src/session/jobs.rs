@@ -50,6 +50,7 @@ impl Session {
     pub(super) fn conclude_when_quiet(&mut self) {
         let quiet = self.agent.as_ref().is_some_and(Agent::is_quiet);
         if quiet && let Some(status) = self.exit.take() {
+            self.drop_ballast();
             self.scan(Then::Conclude(status));
         }
     }

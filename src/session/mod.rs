@@ -2,14 +2,18 @@
 //! they left. Owns the session thread, its records and its directory.
 
 mod agent;
+mod asks;
 mod backlog;
 pub mod client;
 mod connection;
 mod core;
 mod create;
 mod event;
+mod guard;
 mod jobs;
 mod journal;
+pub mod keep;
+mod layers;
 mod outbox;
 mod pace;
 mod records;
@@ -18,6 +22,7 @@ mod requests;
 mod serve;
 pub mod server;
 mod socket;
+mod stage_limit;
 pub mod state;
 pub mod store;
 #[cfg(test)]

@@ -19,13 +19,17 @@ use super::backlog::Backlog;
 use super::connection;
 use super::core::Session;
 use super::event::Event;
+use super::guard::GuardLink;
 use super::outbox::Gate;
 use super::records::{Records, terminal_size};
+use super::stage_limit;
 use super::state::{CommitRecord, RunState, SessionInfo, Update};
 use super::store::Store;
 use super::worker::{Job, Then, Worker};
 use crate::commit;
 use crate::layer::{StageAccess, Timestamp};
+use crate::policy::Policy;
+use crate::reserve::Forgiving;
 use crate::sandbox::{Running, Stdio};
 use crate::watch::Watch;
 
@@ -51,8 +55,8 @@ pub struct Server {
     mailbox: Receiver<Event>,
 }
 
-/// What a session runs: the command, its words and its streams' kind.
-pub type Command = (Running, Vec<String>, Stdio);
+/// What a session runs: the command, its words, its streams' kind and the rules asked for.
+pub type Command = (Running, Vec<String>, Stdio, Policy);
 
 /// The lock that makes a server the only one of its session.
 pub struct SessionLock {
@@ -140,6 +144,7 @@ impl Server {
             recovered,
             tracker,
             output,
+            ballast,
         } = records;
         let first = state.info.is_none();
         let crashed = state.run == Some(RunState::Running);
@@ -148,6 +153,7 @@ impl Server {
             Some((running, ..)) => running.access.clone(),
             None => access,
         };
+        let held = access.clone();
         let jobs = match (access, tracker) {
             (Some(access), Some(tracker)) => {
                 let (layers, commits) = (info.layers.clone(), info.dir.join("commits"));
@@ -161,9 +167,20 @@ impl Server {
             }
             _ => None,
         };
-        let mut started = None;
+        if let (Some((running, ..)), Some(access)) = (&command, &held)
+            && let Some(limit) = stage_limit::of(&running.boundary)
+        {
+            stage_limit::watch(limit, &info.layers, access, events.clone())?;
+        }
+        drop(held);
+        let for_answers = events.clone();
+        let (mut started, mut guard) = (None, None);
         let agent = match command {
-            Some((running, words, stdio)) => {
+            Some((mut running, words, stdio, policy)) => {
+                if let Some(gate) = running.gate.take() {
+                    running.boundary.notes.push(policy.describe());
+                    guard = Some((GuardLink::listen(gate, &info.dir, events.clone())?, policy));
+                }
                 started = Some((running.boundary, words));
                 Some(Agent::new(
                     running.io,
@@ -182,6 +199,8 @@ impl Server {
         };
 
         let mut session = Session::new(state, store, journal, jobs, agent, watch);
+        session.hold(ballast);
+        session.asks.events = Some(for_answers);
         if first {
             session.agree(Update::Opened(Box::new(info)));
         }
@@ -195,6 +214,9 @@ impl Server {
                 command,
                 at,
             });
+        }
+        if let Some((link, policy)) = guard {
+            session.guarded(link, policy);
         }
         for settled in recovered {
             session.settled(settled);
@@ -310,7 +332,7 @@ pub fn detach_streams(log: &Path) -> io::Result<()> {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Forgiving(io::stderr()))
         .try_init();
     Ok(())
 }

@@ -23,6 +23,8 @@ use crate::protocol::{
 use crate::sandbox::{Boundary, ExitStatus, Mode};
 use crate::{LayerPath, RelPath};
 
+mod asks;
+
 /// A session whose worker is the test itself.
 struct Scene {
     dir: tempfile::TempDir,

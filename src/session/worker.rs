@@ -187,11 +187,23 @@ impl Worker {
         self.tracker.look(&dirt, &*access)
     }
 
+    fn scan_closely(&mut self) -> Scanned {
+        let Some(access) = self.access.clone() else {
+            return Ok(Moves::everything(Vec::new()));
+        };
+        drop(self.moved.take());
+        self.tracker.scan_closely(&*access).map(Moves::everything)
+    }
+
     fn work(&mut self, job: Job) -> JobDone {
         match job {
             Job::Scan(then) => {
                 let begun = Instant::now();
-                JobDone::Scanned(self.scan(), then, begun.elapsed())
+                let scanned = match then {
+                    Then::Rest => self.scan(),
+                    _ => self.scan_closely(),
+                };
+                JobDone::Scanned(scanned, then, begun.elapsed())
             }
             Job::Look => {
                 let begun = Instant::now();

@@ -240,6 +240,13 @@ fn pure_rooms_do_no_io() {
                 "src/session/state/",
                 "src/protocol/mod.rs",
                 "src/path.rs",
+                "src/policy/mod.rs",
+                "src/policy/answer.rs",
+                "src/policy/builtin.rs",
+                "src/policy/matcher.rs",
+                "src/policy/message.rs",
+                "src/policy/observed.rs",
+                "src/policy/parse.rs",
             ],
         ),
         &[

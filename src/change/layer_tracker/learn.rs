@@ -54,7 +54,8 @@ impl LayerTracker {
         }
         // Read within the clock tick of the write: the times may not tell a second write apart.
         let racy = age < Duration::from_millis(20);
-        let recent = old.read_at.elapsed().unwrap_or_default() < Duration::from_secs(2);
+        let recent =
+            !self.closely && old.read_at.elapsed().unwrap_or_default() < Duration::from_secs(2);
         let (files, bytes) = self.recheck_budget;
         if !racy && !told && (recent || files == 0 || bytes < node.size) {
             return Ok(Some(old.read_at));

@@ -7,7 +7,7 @@ use super::{LayerTracker, set_risks};
 use crate::RelPath;
 use crate::change::entries::{Entries, InTreeOrder};
 use crate::change::{Change, ChangeError, scan};
-use crate::layer::{FileType, StageAccess, UpperEntry};
+use crate::layer::{FileType, StageAccess, UpperEntry, points};
 
 /// What became of a layer's change set.
 pub(in crate::change) enum Look {
@@ -35,20 +35,22 @@ impl LayerTracker {
         access: &dyn StageAccess,
     ) -> Result<Look, ChangeError> {
         let Some(mut entries) = self.entries.take() else {
-            return self.scan(access).map(Look::Whole);
+            return self.scan(access, false).map(Look::Whole);
         };
         let named: HashMap<&RelPath, bool> = paths.iter().map(|(p, deep)| (p, *deep)).collect();
         if paths
             .iter()
             .any(|(path, _)| !is_placed(path, &entries, &named))
         {
-            return self.scan(access).map(Look::Whole);
+            return self.scan(access, false).map(Look::Whole);
         }
         for (path, deep) in &mut paths {
             *deep |= bearing(entries.get(path)).is_none_or(|(is_dir, ..)| !is_dir);
         }
         paths.sort_by(|a, b| a.0.cmp(&b.0));
+        self.closely = false;
         let mut seen = access.look(&self.layer.name, &paths)?;
+        points::leave_out(&self.layer.dir, &mut seen);
         self.read_acls(&mut seen);
         let (told, concerned) = self.concerned(&mut entries, &paths, seen);
         let look = self.reconsider(&entries, &told, &concerned, access)?;
