@@ -71,6 +71,7 @@ each_driver_and_user! {
         assert_eq!(done.out(), "1\nrefused\n", "{done}");
         assert_eq!(stage.changes().lines(), Vec::<String>::new());
         before.assert_same(&stage.tree(), "the list is kept");
+        stage.host_ok("rm f");
         let job = "echo 2 >>g; getfacl -cn g";
         stage.beside_twin(&format!("echo 1 >g; setfacl -m u:{}:r g", stage.user.uid), job);
     }

@@ -326,6 +326,20 @@ fn only_commit_publishes_into_a_lower() {
 }
 
 #[test]
+fn the_overlay_knows_no_transport_and_no_rules() {
+    nobody_mentions(
+        &inside("src", &["src/overlay/"]),
+        &["fuser", "fuse", "policy", "sandbox", "session", "commit"],
+        "the overlay is carried by adapters and asks a guard",
+    );
+    nobody_mentions(
+        &outside("src", &["src/fuse/"]),
+        &["fuser"],
+        "one room speaks to the kernel's side",
+    );
+}
+
+#[test]
 fn unsafe_code_stands_where_it_is_expected() {
     let rooms = [
         "src/sandbox/",
