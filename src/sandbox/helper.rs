@@ -428,7 +428,10 @@ fn answer(
             Answer::Entries(walk::walk_upper(layer.upper.as_fd())?)
         }
         Question::Look(layer, paths) => {
-            Answer::Entries(walk::look_upper(named(&layer)?.upper.as_fd(), &paths)?)
+            let layer = named(&layer)?;
+            let _still = shim::still(layer)
+                .map_err(|e| AccessError::io("waiting for", &RelPath::root(), &e))?;
+            Answer::Entries(walk::look_upper(layer.upper.as_fd(), &paths)?)
         }
         Question::Open(layer, path) => {
             *opened = Some(open_regular(named(&layer)?.upper.as_fd(), &path)?);

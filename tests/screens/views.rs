@@ -87,7 +87,7 @@ fn a_renamed_directory_is_one_row_and_what_differs_below_it() {
     screen.wait(500);
     let text = screen.text();
     for row in [
-        "R lib/old/ -> lib/new/",
+        "▸ R old/ -> new/",
         "lib/old/edited -> edited",
         "A fresh",
     ] {
