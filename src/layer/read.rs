@@ -187,7 +187,7 @@ pub(crate) fn node_of(raw: &libc::statx) -> Node {
 /// Opens the regular file `name` of `dir` for reading. Anything else is refused without having
 /// been opened for reading, so that neither a pipe blocks nor a device acts.
 pub fn open_file(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<File> {
-    let fd = openat(
+    let fd = open_unseen(
         dir,
         name,
         OFlag::O_RDONLY
@@ -195,7 +195,6 @@ pub fn open_file(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<File> {
             | OFlag::O_NONBLOCK
             | OFlag::O_CLOEXEC
             | OFlag::O_NOCTTY,
-        Mode::empty(),
     )?;
     if stat_fd(std::os::fd::AsFd::as_fd(&fd))?.file_type != FileType::File {
         return Err(io::Error::new(
@@ -204,6 +203,22 @@ pub fn open_file(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<File> {
         ));
     }
     Ok(File::from(fd))
+}
+
+/// Opens an entry so that reading it leaves its access time alone, where it is ours: what is looked
+/// at must not change by being looked at.
+fn open_unseen(dir: BorrowedFd<'_>, name: &[u8], flags: OFlag) -> nix::Result<OwnedFd> {
+    match openat(dir, name, flags | OFlag::O_NOATIME, Mode::empty()) {
+        // Somebody else's.
+        Err(nix::errno::Errno::EPERM) => openat(dir, name, flags, Mode::empty()),
+        other => other,
+    }
+}
+
+/// The directory again, to read its names: with an offset of its own, which duplicates share, and
+/// unseen.
+pub(crate) fn to_list(dir: BorrowedFd<'_>) -> io::Result<nix::dir::Dir> {
+    Ok(nix::dir::Dir::from_fd(open_unseen(dir, b".", DIR_FLAGS)?)?)
 }
 
 /// Opens the directory `name` of `dir` for listing; a link is refused.
@@ -220,8 +235,7 @@ pub(crate) const DIR_FLAGS: OFlag = OFlag::O_RDONLY
 
 /// The names in a directory, in byte order, without `.` and `..`.
 pub fn list(dir: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
-    // A descriptor of its own: reading moves the offset that duplicates share.
-    let mut stream = nix::dir::Dir::openat(dir, c".", DIR_FLAGS, Mode::empty())?;
+    let mut stream = to_list(dir)?;
     let mut names = Vec::new();
     for entry in stream.iter() {
         let entry = entry?;

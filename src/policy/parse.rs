@@ -70,15 +70,11 @@ impl Rule {
         let Some((word, glob)) = typed.split_once(':') else {
             return Err(form(None));
         };
-        match Level::ALL.into_iter().find(|level| level.name() == word) {
-            Some(level) => Self::new(level, glob, origin),
-            None => {
-                let known = Level::ALL.map(Level::name);
-                Err(form(
-                    nearest(&word.to_lowercase(), known).map(|level| format!("{level}:{glob}")),
-                ))
-            }
+        if let Some(level) = Level::ALL.into_iter().find(|level| level.name() == word) {
+            return Self::new(level, glob, origin);
         }
+        let meant = nearest(&word.to_lowercase(), Level::ALL.map(Level::name));
+        Err(form(meant.map(|level| format!("{level}:{glob}"))))
     }
 }
 

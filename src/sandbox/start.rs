@@ -190,6 +190,10 @@ impl Lines {
 pub struct Starting(Stage);
 
 /// How far it has come.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one, and it is moved twice"
+)]
 enum Stage {
     /// The helper makes the view.
     View {

@@ -40,7 +40,7 @@ pub(super) fn make(dir: &Path, request: &RunRequest) -> Result<Vec<Layer>, Start
     });
     let layers: Vec<Layer> = layers.collect();
     for layer in &layers {
-        let failed = |e| StartError::other("making", &layer.upper(), e);
+        let failed = |e| StartError::file("making", &layer.upper(), e);
         sandbox::make_upper(&layer.upper(), &layer.root).map_err(failed)?;
         root::note(layer).map_err(failed)?;
     }

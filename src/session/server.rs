@@ -83,6 +83,15 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// As [`StartError::other`], of a file; a full disk is told apart.
+    pub(super) fn file(doing: &str, path: &Path, error: std::io::Error) -> Self {
+        let full = is_full(&error);
+        match Self::other(doing, path, error) {
+            StartError::Other(text) if full => StartError::NoRoom(text),
+            other => other,
+        }
+    }
+
     pub(super) fn other(doing: &str, path: &Path, error: impl std::fmt::Display) -> Self {
         StartError::Other(format!("{doing} {}: {error}", visible_path(path)))
     }
@@ -122,13 +131,14 @@ pub fn run(
         }
         None => new_session(store, &request)?,
     };
-    let mut spec = request.spec;
-    keep::open(store.state_dir(), &mut spec.mounts, &request.seeds)
-        .map_err(|error| StartError::Other(error.to_string()))?;
-    prepare(store, &info, &mut spec)?;
     let (id, dir) = (info.id.clone(), info.dir.clone());
-    let word = start(store, info, Some(spec), hello.owns_command)?;
-    if let Err(error) = came_up(word) {
+    let mut spec = request.spec;
+    let started = keep::open(store.state_dir(), &mut spec.mounts, &request.seeds)
+        .map_err(|error| StartError::Other(error.to_string()))
+        .and_then(|()| prepare(store, &info, &mut spec))
+        .and_then(|()| start(store, info, Some(spec), hello.owns_command))
+        .and_then(came_up);
+    if let Err(error) = started {
         if fresh {
             // Nothing ran: there is nothing to review, and a list of husks helps nobody.
             let _ = crate::layer::remove::remove_tree(&dir);
@@ -414,7 +424,7 @@ fn prepare(store: &Store, info: &SessionInfo, spec: &mut SandboxSpec) -> Result<
         .recursive(true)
         .mode(0o700)
         .create(&spec.private)
-        .map_err(|e| StartError::other("making", &spec.private, e))?;
+        .map_err(|e| StartError::file("making", &spec.private, e))?;
     spec.hide
         .extend([store.state_dir().to_owned(), store.runtime_dir().to_owned()]);
     Ok(())

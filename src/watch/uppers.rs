@@ -132,7 +132,7 @@ impl Uppers {
         let watch = self.inotify.add_watch(link.as_str(), flags)?;
         self.watched.insert(watch, (layer, path.clone()));
         let mut below = Vec::new();
-        let mut stream = nix::dir::Dir::from_fd(dir)?;
+        let mut stream = read::to_list(dir.as_fd()).map_err(errno)?;
         let names: Vec<(Vec<u8>, Option<Type>)> = stream
             .iter()
             .flatten()

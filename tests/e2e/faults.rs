@@ -58,8 +58,22 @@ each_driver_and_user! {
 each_driver_and_user! {
     fn fault_04_access_lists_are_kept(stage) {
         require!(stage, Capability::Program("setfacl"));
-        let both = stage.beside_twin("echo 1 >f; setfacl -m u:1502:r f", "echo 2 >>f");
-        assert_eq!(both.changes.lines(), ["modified f"]);
+        if !stage.is_fuse() {
+            let both = stage.beside_twin("echo 1 >f; setfacl -m u:1502:r f", "echo 2 >>f");
+            assert_eq!(both.changes.lines(), ["modified f"]);
+            return;
+        }
+        // Our file server cannot write down somebody who has no number inside: it refuses the
+        // write rather than lose the list. A list of the user's own is carried over.
+        stage.host_ok("echo 1 >f; setfacl -m u:1502:r f");
+        let before = stage.tree();
+        let done = stage.run("cat f; echo 2 >>f || echo refused");
+        assert_eq!(done.out(), "1\nrefused\n", "{done}");
+        assert_eq!(stage.changes().lines(), Vec::<String>::new());
+        before.assert_same(&stage.tree(), "the list is kept");
+        stage.host_ok("rm f");
+        let job = "echo 2 >>g; getfacl -cn g";
+        stage.beside_twin(&format!("echo 1 >g; setfacl -m u:{}:r g", stage.user.uid), job);
     }
 }
 
@@ -92,8 +106,11 @@ os.write(f, b'x' * 65536)
 long = ctypes.c_long
 print(says(libc.fallocate(f, 3, long(4096), long(8192))))
 print(says(libc.fallocate(f, 16, long(16384), long(4096))))
-fcntl.ioctl(f, 0x80086601, bytearray(8))
-print('flags')
+try:
+    fcntl.ioctl(f, 0x80086601, bytearray(8))
+    print('flags')
+except OSError as e:
+    print(errno.errorcode[e.errno])
 try:
     os.close(os.open('.', os.O_TMPFILE | os.O_RDWR))
     print('tmpfile')
@@ -104,8 +121,8 @@ print(says(libc.renameat2(-100, b'f', -100, b'g', 4)))\"",
             .ok();
         let out = done.out();
         let (first, whiteout) = out.trim_end().rsplit_once('\n').unwrap();
-        let tmpfile = if stage.is_fuse() { "ENOTSUP" } else { "tmpfile" };
-        assert_eq!(first, format!("ok\nok\nflags\n{tmpfile}"), "{done}");
+        let answers = if stage.is_fuse() { "ENOTTY\nENOTSUP" } else { "flags\ntmpfile" };
+        assert_eq!(first, format!("ok\nok\n{answers}"), "{done}");
         // A whiteout is the merging file system's own mark: nobody else may make one.
         assert!(["EINVAL", "ENOTSUP", "EPERM"].contains(&whiteout), "{done}");
         assert_eq!(stage.changes().lines(), ["added f"]);
@@ -136,11 +153,12 @@ each_driver_and_user! {
         std::fs::write(disk.path.join("x"), "in\n").unwrap();
         let done = stage.run_with(&[], "cat inside/x; echo new >inside/y; rm -f inside/x; echo 1 >beside").done();
         assert!(matches!(done.status, Some(0 | 125)), "{done}");
-        assert!(done.err().contains("inside"), "it is named: {done}");
         if done.status == Some(0) {
             assert!(done.out().starts_with("in\n"), "never an empty directory: {done}");
-            let commit = stage.pvisor(["commit", "--all"]).done();
-            assert!(matches!(commit.status, Some(0 | 1)), "{commit}");
+            // What was staged of it is no change of the workspace: it has a layer of its own.
+            assert_eq!(stage.changes().plain(), ["added beside"]);
+            stage.pvisor(["approve", "beside"]).ok();
+            stage.pvisor(["commit"]).ok();
         }
         assert_eq!(disk.entries("."), 1, "nothing was made in it");
         assert_eq!(std::fs::read_to_string(disk.path.join("x")).unwrap(), "in\n");

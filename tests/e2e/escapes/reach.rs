@@ -58,8 +58,16 @@ escape! {
         );
         let (mut child, what) = cell.run_with(&[], &script).spawn();
         let out = crate::support::call::collect(child.stdout.take().unwrap());
-        // Opening a pipe for writing waits for its reader.
-        fs::write(ready, "").unwrap();
+        // A pipe can be opened for writing without waiting as soon as it has a reader.
+        let release = |path: &PathBuf| {
+            crate::support::until("the agent at the pipe", || {
+                let mut options = fs::OpenOptions::new();
+                options.write(true);
+                std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
+                options.open(path).ok().map(drop)
+            });
+        };
+        release(&ready);
         for (dir, file) in [(".ssh", "id"), (".aws", "credentials"), (".config/gh", "hosts.yml"), (".config/op", "x"), ("", ".netrc")] {
             let dir = cell.home.join(dir);
             fs::create_dir_all(&dir).unwrap();
@@ -71,7 +79,7 @@ escape! {
         // Control: what is not listed is seen as soon as it is there.
         fs::write(cell.home.join(".plain"), "plain\n").unwrap();
         cell.own(&cell.home.join(".plain"), 0o644);
-        fs::write(go, "").unwrap();
+        release(&go);
         crate::support::call::await_exit(&mut child, &what);
         let out = String::from_utf8_lossy(&crate::support::call::rest(&out, &what, "stdout")).into_owned();
         assert!(out.ends_with("plain\ndone\n"), "{out}");

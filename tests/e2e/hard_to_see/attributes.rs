@@ -70,7 +70,7 @@ each_driver_and_user! {
     fn access_lists_only(stage) {
         require!(stage, Capability::Program("setfacl"));
         let user = stage.user.uid;
-        stage.host_ok("echo 1 >f; mkdir d; echo 1 >g; setfacl -m u:65534:r g");
+        stage.host_ok(&format!("echo 1 >f; mkdir d; echo 1 >g; setfacl -m u:{user}:r g"));
         let look = "getfacl -n f d";
         // Inside, one user has a name: the list is of him.
         one_change(stage, &format!("setfacl -m u:{user}:r f"), "meta f", look);

@@ -17,22 +17,16 @@ each_driver_and_user! {
             stage.pvisor([&args[..], &["--workspace", workspace, "--", "bash", "-c", script]].concat()).done()
         };
         let done = run("timeout 10 find . 2>/dev/null | wc -l; mkdir -p .stage/x 2>/dev/null; echo rc=$?; echo 2 >f");
-        match done.status {
-            Some(0) => {
-                assert!(done.out().ends_with("rc=1\n"), "it cannot be written: {done}");
-                let seen: u32 = done.out().lines().next().unwrap().parse().unwrap();
-                assert!(seen <= 3, "{seen} entries are seen: {done}");
-                let listed = stage
-                    .pvisor(["changes", "--state-dir", state.to_str().unwrap(), "last", "--json"])
-                    .ok()
-                    .json();
-                let changes = crate::support::changes::Changes::from_json(listed);
-                changes.assert_plain(&["modified f"]);
-            }
-            _ => {
-                let done = done.exits(125);
-                assert!(done.err().contains("error:") && done.err().contains(".stage"), "{done}");
-            }
+        if done.status == Some(0) {
+            assert!(done.out().ends_with("rc=1\n"), "it cannot be written: {done}");
+            let seen: u32 = done.out().lines().next().unwrap().parse().unwrap();
+            assert!(seen <= 3, "{seen} entries are seen: {done}");
+            let flags = ["--state-dir", state.to_str().unwrap(), "last", "--json"];
+            let listed = stage.pvisor([&["changes"][..], &flags].concat()).ok().json();
+            crate::support::Changes::from_json(listed).assert_plain(&["modified f"]);
+        } else {
+            let done = done.exits(125);
+            assert!(done.err().contains("error:") && done.err().contains(".stage"), "{done}");
         }
         assert_eq!(stage.text("f"), "1\n");
         stage.host_ok("timeout 5 ls -A >/dev/null");
@@ -196,7 +190,7 @@ each_driver_and_user! {
             ("mount --bind /dev/null /dev/fuse", &["-Urm"]),
         ] {
             let mut command = stage.command("unshare");
-            command.args(flags).args(["sh", "-c", &format!("{taken}; exec \"$@\"", ), "sh"]).arg(binary);
+            command.args(flags).args(["sh", "-c", &format!("{taken}; exec \"$@\""), "sh"]).arg(binary);
             command.args(["run", "--headless", "--driver", driver, "--workspace"]).arg(&stage.workspace);
             command.args(["--", "sh", "-c", "echo ran >proof"]);
             let done = Call::new(command).done();

@@ -32,7 +32,7 @@ c, _ = a.accept(); b.sendall(b'over'); print(c.recv(9))\"; \
         assert!(!plan.out().contains("  k\n"), "{plan}");
 
         let done = stage.pvisor(["commit", "--all"]).ok();
-        assert!(done.err().contains("k"), "what is left out is said: {done}");
+        assert!(done.err().contains("k is left out: a socket"), "what is left out is said: {done}");
         assert!(!stage.has("k") && !stage.has("gone") && !stage.has("c") && !stage.has("b"));
         assert_eq!(stage.host_ok("stat -c '%F %a' p q same"), "fifo 600\nfifo 640\nfifo 644\n");
         // Named by itself it is refused, not dropped without a word.

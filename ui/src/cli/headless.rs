@@ -196,6 +196,15 @@ impl Session {
             for notice in &self.notices {
                 writeln!(err, "warning: {}", visible(notice.as_bytes())).ok();
             }
+            let remarks = self.state.remarks.len() as u64 + self.state.more_remarks;
+            if remarks > 0 {
+                writeln!(
+                    err,
+                    "warning: rules denied or remarked {remarks} accesses; `pvisor-tui review \
+                     {session}` and the key of the page of rules list them"
+                )
+                .ok();
+            }
             writeln!(err, "{}", report::last_word(&session, &self.state)).ok();
         }
         let code = match (self.state.exit, self.stopping) {

@@ -14,7 +14,9 @@ use pvisor::config::{
 use pvisor::policy::{Origin, Policy, Rule};
 use pvisor::protocol::{Hello, PROTOCOL_VERSION, Request, Role};
 use pvisor::sandbox::spec::{CacheMode, DriverChoice, Limits, Network, TerminalSize};
-use pvisor::sandbox::{Boundary, Mode, MountAccess, MountSpec, SandboxSpec, Stdio, clash, hidden};
+use pvisor::sandbox::{
+    Boundary, Mode, MountAccess, MountSpec, SandboxSpec, Stdio, Submounts, clash, hidden, submounts,
+};
 use pvisor::session::server::{self, RunRequest};
 use pvisor::session::state::RunState;
 use pvisor::session::store::{LAST, SessionRecord};
@@ -222,6 +224,9 @@ pub fn run(args: Args, context: &Context) -> Result<ExitCode, CliError> {
     };
     let stdio = stdio(&args, context);
     let request = request(&args, context, &loaded, workspace, resume, stdio)?;
+    if request.mode == Mode::Staged {
+        name_submounts(&request)?;
+    }
     let shows = !args.detach;
     let hello = Hello {
         version: PROTOCOL_VERSION,
@@ -255,6 +260,36 @@ pub fn run(args: Args, context: &Context) -> Result<ExitCode, CliError> {
         let options = options.unwrap_or_default();
         screen::show(client, welcome, options, context)
     }
+}
+
+/// Says which mounts lie inside the workspace and what becomes of each.
+fn name_submounts(request: &RunRequest) -> Result<(), CliError> {
+    let Ok(found) = submounts::below(&request.workspace) else {
+        // Whoever makes the sandbox says why it cannot be read.
+        return Ok(());
+    };
+    let mut err = std::io::stderr().lock();
+    for mount in found {
+        if request
+            .mounts
+            .iter()
+            .any(|m| mount.point.starts_with(&m.target))
+        {
+            continue;
+        }
+        let becomes = match (request.submounts, mount.unstageable()) {
+            (Submounts::Refuse, _) => continue,
+            (Submounts::Read, _) => "shown read-only".to_owned(),
+            (Submounts::Stage, Some(why)) => format!("shown read-only, since {why}"),
+            (Submounts::Stage, None) => "staged as a layer of its own".to_owned(),
+        };
+        let point = shown(&mount.point);
+        writeln!(
+            err,
+            "warning: {point} is mounted inside the workspace: it is {becomes}"
+        )?;
+    }
+    Ok(())
 }
 
 /// What the flags say to the configuration.
