@@ -59,7 +59,11 @@ fn groups(batch: &Batch<'_>, effects: &BTreeMap<LayerPath, Effect>) -> Result<Gr
                 } => ((*dev, *ino, want.node.nlink), 1),
                 _ => continue,
             },
-            Effect::Meta { after, .. } | Effect::Move { after, .. } => {
+            Effect::Meta { .. } | Effect::Move { .. } => {
+                // What the agent has there; the effect may describe the host's entry.
+                let Some(after) = batch.changes.get(key).and_then(|c| c.after.as_ref()) else {
+                    continue;
+                };
                 ((after.dev, after.ino, after.nlink), 0)
             }
             Effect::Remove { .. } => continue,

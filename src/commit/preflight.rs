@@ -9,6 +9,7 @@ use crate::change::Conflict;
 use crate::layer::{FileType, Node};
 use crate::{LayerPath, RelPath};
 
+use super::kept;
 use super::lease::{Lease, Patience};
 use super::ledger::{Action, Piece, Source, Step};
 use super::place::{Root, words};
@@ -53,7 +54,7 @@ pub(super) fn check(
         let moved = moved.get(&step.layer).unwrap_or(&none);
         checks.step(step, moved);
     }
-    checks.hard_links(steps);
+    checks.hard_links(steps, store);
     if checks.refusals.is_empty() {
         checks.refusals = room::check(steps, roots, store, measure);
     }
@@ -371,7 +372,7 @@ impl Checks<'_> {
     }
 
     /// A file with further names on the host must be replaced under all of them.
-    fn hard_links(&mut self, steps: &[Step]) {
+    fn hard_links(&mut self, steps: &[Step], store: &Path) {
         let mut names: HashMap<(u64, u64), u32> = HashMap::new();
         let pieces = |step: &Step| match &step.action {
             Action::Swap { before, .. } => before
@@ -396,10 +397,22 @@ impl Checks<'_> {
             if after.is_empty() || *source != Source::Made {
                 continue;
             }
+            let cut_off = after[0].node.nlink <= 1
+                && self
+                    .roots
+                    .get(&step.layer)
+                    .is_some_and(|root| root.keeps_groups);
+            if cut_off {
+                continue;
+            }
             for (path, node) in pieces(step) {
                 let known = names.get(&(node.dev, node.ino)).copied().unwrap_or(0);
                 if linked(&node) && known < node.nlink && path == step.path {
                     let others = node.nlink - known;
+                    let others = others.saturating_sub(kept::names_of(store, (node.dev, node.ino)));
+                    if others == 0 {
+                        continue;
+                    }
                     self.refuse(
                         step.key(),
                         format!(

@@ -13,7 +13,7 @@ use crate::layer::{FileType, Node};
 
 use super::lease::{Lease, Patience};
 use super::ledger::{Action, Piece, Step};
-use super::place::{Place, Root, look_fd, words, xattrs};
+use super::place::{Place, Root, look_fd, proc_path, words, xattrs};
 use super::verify::{self, Expect, Tree};
 use super::{Refusal, host, preflight};
 
@@ -255,10 +255,25 @@ fn attributes(
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect::<BTreeMap<_, _>>()
     };
+    // Opening it up changes what an ACL says of the owner.
+    let acls = acls(fd);
     if mode & 0o600 != 0o600 && users(before) != users(after) && !nix::unistd::geteuid().is_root() {
         host::set_mode(fd, mode | 0o600)?;
     }
-    xattrs(fd)
+    let mut held = xattrs(fd)?;
+    held.extend(acls);
+    Ok(held)
+}
+
+fn acls(fd: BorrowedFd<'_>) -> Vec<(String, Vec<u8>)> {
+    let path = proc_path(fd);
+    [ACL_ACCESS, ACL_DEFAULT]
+        .into_iter()
+        .filter_map(|name| {
+            let value = xattr::get_deref(&path, name).ok()??;
+            Some((name.to_owned(), value))
+        })
+        .collect()
 }
 
 /// Turns mode, xattrs, owner and time from `before` into `after`, in place. What is neither the

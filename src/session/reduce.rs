@@ -7,9 +7,9 @@ use std::collections::HashSet;
 use super::state::{RunState, SessionState, Update};
 use crate::LayerPath;
 use crate::change::Change;
-use crate::layer::Driver;
+use crate::layer::{Driver, Layer};
 use crate::review::{self, FileDecision, Summary, Verdict};
-use crate::sandbox::ExitStatus;
+use crate::sandbox::{Boundary, ExitStatus};
 
 /// Most notices kept.
 const MAX_NOTICES: usize = 100;
@@ -28,7 +28,9 @@ impl SessionState {
             Update::Started { boundary, .. } => {
                 self.run = Some(RunState::Running);
                 self.boundary = (**boundary).clone();
-                self.take_drivers();
+                if let Some(info) = &mut self.info {
+                    take_drivers(&mut info.layers, &self.boundary);
+                }
                 self.exit = None;
                 self.ended = None;
                 self.asks.clear();
@@ -188,18 +190,6 @@ impl SessionState {
         }
     }
 
-    /// Who merges a layer is known once it is mounted.
-    fn take_drivers(&mut self) {
-        for layer in self.info.iter_mut().flat_map(|info| &mut info.layers) {
-            let told = self.boundary.layers.iter().find(|l| l.name == layer.name);
-            match told.map(|told| told.driver.as_str()) {
-                Some("fuse") => layer.driver = Driver::Fuse,
-                Some("overlayfs") => layer.driver = Driver::Overlayfs,
-                _ => {}
-            }
-        }
-    }
-
     fn forget(&mut self, key: &LayerPath) {
         self.decisions.remove(key);
         self.voided.remove(key);
@@ -248,6 +238,18 @@ fn carry_over(carried: &FileDecision, change: &Change) -> Option<FileDecision> {
         verdicts,
         by: carried.by.clone(),
     })
+}
+
+/// Who merges a layer is known once it is mounted.
+pub(super) fn take_drivers(layers: &mut [Layer], boundary: &Boundary) {
+    for layer in layers {
+        let told = boundary.layers.iter().find(|l| l.name == layer.name);
+        match told.map(|told| told.driver.as_str()) {
+            Some("fuse") => layer.driver = Driver::Fuse,
+            Some("overlayfs") => layer.driver = Driver::Overlayfs,
+            _ => {}
+        }
+    }
 }
 
 #[cfg(test)]

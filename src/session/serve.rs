@@ -156,7 +156,10 @@ impl Server {
         let held = access.clone();
         let jobs = match (access, tracker) {
             (Some(access), Some(tracker)) => {
-                let (layers, commits) = (info.layers.clone(), info.dir.join("commits"));
+                let (mut layers, commits) = (info.layers.clone(), info.dir.join("commits"));
+                if let Some((running, ..)) = &command {
+                    super::reduce::take_drivers(&mut layers, &running.boundary);
+                }
                 let moved = watch.as_ref().map(Watch::moved).unwrap_or_default();
                 let worker = Worker::new(layers, tracker, access, moved, commits, events.clone());
                 let (jobs, queue) = unbounded::<Job>();
