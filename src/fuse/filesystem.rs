@@ -15,7 +15,7 @@ use fuser::{
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use super::translate::{attributes, caller, errno, kind, nothing, set_time};
+use super::translate::{attributes, caller, errno, kind, nothing, parts, set_time};
 use crate::overlay::{Attr, Changes, Opened, Overlay, Result, Seek};
 use crate::sandbox::spec::CacheMode;
 
@@ -72,7 +72,7 @@ impl Server {
         }
     }
 
-    fn flags(&self, opened: &Opened) -> FopenFlags {
+    fn flags(opened: &Opened) -> FopenFlags {
         // Nothing is kept back for a flush: the kernel need not ask for one.
         let mut flags = FopenFlags::FOPEN_NOFLUSH;
         if opened.unchanged {
@@ -200,13 +200,17 @@ impl Filesystem for Server {
         name: &OsStr,
         mode: u32,
         umask: u32,
-        _rdev: u32,
+        rdev: u32,
         reply: ReplyEntry,
     ) {
         self.overlay.requested("mknod");
-        let result = self
-            .overlay
-            .mknod(&caller(req, umask), parent.0, name.as_bytes(), mode);
+        let result = self.overlay.mknod(
+            &caller(req, umask),
+            parent.0,
+            name.as_bytes(),
+            mode,
+            parts(rdev),
+        );
         self.entry(reply, result);
     }
 
@@ -298,7 +302,7 @@ impl Filesystem for Server {
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         self.overlay.requested("open");
         match self.overlay.open(&caller(req, 0), ino.0, flags.0) {
-            Ok(opened) => reply.opened(FileHandle(opened.handle), self.flags(&opened)),
+            Ok(opened) => reply.opened(FileHandle(opened.handle), Self::flags(&opened)),
             Err(e) => reply.error(errno(e)),
         }
     }
@@ -544,7 +548,7 @@ impl Filesystem for Server {
                 &attributes(&attr),
                 Generation(attr.generation),
                 FileHandle(opened.handle),
-                self.flags(&opened),
+                Self::flags(&opened),
             ),
             Err(e) => reply.error(errno(e)),
         }

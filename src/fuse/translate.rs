@@ -81,6 +81,14 @@ fn device((major, minor): (u32, u32)) -> u32 {
     (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
 }
 
+/// Major and minor of a device number on the wire.
+pub(super) fn parts(wire: u32) -> (u32, u32) {
+    (
+        (wire & 0x000f_ff00) >> 8,
+        (wire & 0xff) | ((wire >> 12) & 0x000f_ff00),
+    )
+}
+
 fn moment((sec, nsec): Time) -> SystemTime {
     let seconds = Duration::from_secs(sec.unsigned_abs());
     let whole = if sec >= 0 {
@@ -123,9 +131,7 @@ mod tests {
     #[test]
     fn large_device_numbers_keep_their_parts() {
         assert_eq!(device((8, 1)), 0x801);
-        assert_eq!(
-            device((259, 300)),
-            (300 & 0xff) | (259 << 8) | (0x100 << 12)
-        );
+        assert_eq!(device((259, 300)), 0x2c | (259 << 8) | (0x100 << 12));
+        assert_eq!(parts(device((259, 300))), (259, 300));
     }
 }

@@ -60,7 +60,7 @@ impl Overlay {
         let after = self.change(&node, handle, changes)?;
         self.budget.settle(&node, Some(&after));
         self.saw_node(&node, Access::Write, 0);
-        Ok(self.attr(&node, &after))
+        Ok(Self::attr(&node, &after))
     }
 
     /// Ids that the namespace does not know would be `EINVAL`; the caller is told `EPERM` where a
@@ -76,7 +76,7 @@ impl Overlay {
     fn change(&self, node: &Arc<Node>, handle: Option<u64>, changes: &Changes) -> Result<Stat> {
         // Held for changing: a copy-up or a rename must not come between the steps.
         let _tree = self.changing();
-        let (place, stat) = self.located(node)?;
+        let (place, stat) = self.located_above(node)?;
         let (dir, name): (BorrowedFd<'_>, &CStr) = (place.dir(), &place.name);
         if changes.uid.is_some() || changes.gid.is_some() {
             calls::chown(dir, name, changes.uid, changes.gid)?;
@@ -105,12 +105,10 @@ impl Overlay {
         }
         let length = i64::try_from(size).map_err(|_| Errno::EFBIG)?;
         let open = handle.and_then(|h| self.writable_file(h));
-        match open {
-            Some(file) => nix::unistd::ftruncate(file.as_fd(), length),
-            None => {
-                let file = File::from(self.open_place(place, OFlag::O_WRONLY)?);
-                nix::unistd::ftruncate(file.as_fd(), length)
-            }
+        if let Some(file) = open {
+            return nix::unistd::ftruncate(file.as_fd(), length);
         }
+        let file = File::from(Self::open_place(place, OFlag::O_WRONLY)?);
+        nix::unistd::ftruncate(file.as_fd(), length)
     }
 }

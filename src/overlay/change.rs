@@ -10,9 +10,9 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::unistd::UnlinkatFlags;
 
-use super::calls::{self, Result, Stat};
+use super::calls::{self, Result};
 use super::guard::Access;
-use super::inode::{Key, Node, Side};
+use super::inode::{Node, Orphan, Side};
 use super::lookup::{Sight, checked};
 use super::xattr_calls::Subject;
 use super::{Attr, Caller, Overlay};
@@ -32,12 +32,22 @@ impl Overlay {
             .map(|made| made.0)
     }
 
-    /// Makes a pipe, a socket or an empty file. Devices are `EPERM`.
-    pub fn mknod(&self, caller: &Caller, parent: u64, name: &[u8], mode: u32) -> Result<Attr> {
+    /// Makes a pipe, a socket, an empty file, or a device (major and minor in `rdev`) where this
+    /// process may: `EPERM` in a user namespace. The device 0/0 is a whiteout, and `EPERM`.
+    pub fn mknod(
+        &self,
+        caller: &Caller,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        rdev: (u32, u32),
+    ) -> Result<Attr> {
         let new = match mode & libc::S_IFMT {
             0 | libc::S_IFREG => New::File { mode },
             libc::S_IFIFO | libc::S_IFSOCK => New::Special { mode, rdev: (0, 0) },
-            _ => return Err(Errno::EPERM),
+            libc::S_IFCHR if rdev == (0, 0) => return Err(Errno::EPERM),
+            libc::S_IFCHR | libc::S_IFBLK => New::Special { mode, rdev },
+            _ => return Err(Errno::EINVAL),
         };
         self.make(caller, parent, name, &new).map(|made| made.0)
     }
@@ -72,13 +82,13 @@ impl Overlay {
             if sight.shown().is_some() {
                 return Err(Errno::EEXIST);
             }
-            self.alive(&parent)?;
+            Self::alive(&parent)?;
             let dir = self.raised_dir(&parent)?;
             let file = over_whiteout(dir.as_fd(), &name, sight.whiteout, || {
                 self.make_at(caller, &parent, &dir, &name, new, sight.whiteout)
             })?;
             let (node, shown) = self.find(&parent, &name, true)?.ok_or(Errno::ENOENT)?;
-            (self.attr(&node, &shown.stat), node, file)
+            (Self::attr(&node, &shown.stat), node, file)
         };
         self.saw(&parent, &name, Access::Create, 0);
         Ok(made)
@@ -94,7 +104,7 @@ impl Overlay {
         hides: bool,
     ) -> Result<Option<OwnedFd>> {
         let masked = |mode: u32| -> Result<u32> {
-            let inherits = self.has_default_acl(parent, dir)?;
+            let inherits = Self::has_default_acl(parent, dir)?;
             Ok(if inherits { mode } else { mode & !caller.umask })
         };
         let mut file = None;
@@ -148,17 +158,17 @@ impl Overlay {
         }
         let merged = parent.state().lower.is_some();
         if matches!(new, New::Dir { .. }) && (hides || merged) {
-            self.mark_opaque(dir, name)?;
+            Self::mark_opaque(dir, name)?;
         }
         Ok(())
     }
 
-    pub(super) fn mark_opaque(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<()> {
+    pub(super) fn mark_opaque(dir: BorrowedFd<'_>, name: &CStr) -> Result<()> {
         Subject { dir, name }.set(c"user.overlay.opaque", b"y", 0)
     }
 
     /// Whether what is made in the directory takes its mode from a default ACL.
-    fn has_default_acl(&self, parent: &Arc<Node>, dir: &OwnedFd) -> Result<bool> {
+    fn has_default_acl(parent: &Arc<Node>, dir: &OwnedFd) -> Result<bool> {
         if let Some(known) = parent.state().default_acl {
             return Ok(known);
         }
@@ -176,7 +186,7 @@ impl Overlay {
     }
 
     /// `ENOENT` in a directory that was removed, `EROFS` where something is mounted in the lower.
-    pub(super) fn alive(&self, dir: &Arc<Node>) -> Result<()> {
+    pub(super) fn alive(dir: &Arc<Node>) -> Result<()> {
         let state = dir.state();
         if state.bare {
             Err(Errno::EROFS)
@@ -209,8 +219,8 @@ impl Overlay {
             if sight.shown().is_some() {
                 return Err(Errno::EEXIST);
             }
-            self.alive(&parent)?;
-            let (place, _) = self.located(&node)?;
+            Self::alive(&parent)?;
+            let (place, _) = self.located_above(&node)?;
             if place.name.is_empty() {
                 return Err(Errno::ENOENT);
             }
@@ -219,7 +229,7 @@ impl Overlay {
                 calls::link(place.dir(), &place.name, dir.as_fd(), &name)
             })?;
             let (node, shown) = self.find(&parent, &name, true)?.ok_or(Errno::ENOENT)?;
-            self.attr(&node, &shown.stat)
+            Self::attr(&node, &shown.stat)
         };
         self.saw(&parent, &name, Access::Create, 0);
         Ok(attr)
@@ -303,7 +313,10 @@ impl Overlay {
         let orphan = wishes
             .iter()
             .find_map(|flags| calls::open_at(dir.as_fd(), name, *flags).ok());
-        node.state().orphan = orphan.map(Arc::new);
+        node.state().orphan = orphan.map(|fd| Orphan {
+            side,
+            fd: Arc::new(fd),
+        });
     }
 
     /// After a name has gone.
@@ -355,7 +368,7 @@ impl Overlay {
                 node.state().orphan = None;
             }
             removed?;
-            self.buried(&node);
+            Self::buried(&node);
             self.lost_name(&node, &parent, &name, &sight);
         }
         self.saw(&parent, &name, Access::Remove, 0);
@@ -363,11 +376,11 @@ impl Overlay {
     }
 
     /// A removed directory shows nothing any more.
-    pub(super) fn buried(&self, node: &Arc<Node>) {
+    pub(super) fn buried(node: &Arc<Node>) {
         let mut state = node.state();
         if let Some(orphan) = state.orphan.clone() {
-            state.upper_dir = state.upper.is_some().then(|| orphan.clone());
-            state.lower_dir = state.lower.is_some().then_some(orphan);
+            state.upper_dir = (orphan.side == Side::Upper).then(|| orphan.fd.clone());
+            state.lower_dir = (orphan.side == Side::Lower).then_some(orphan.fd);
         }
     }
 
@@ -378,7 +391,7 @@ impl Overlay {
         }
         let dir = self.dir_of(parent, Side::Upper)?;
         if sight.lower.is_none() {
-            self.clear(dir.as_fd(), name)?;
+            Self::clear(dir.as_fd(), name)?;
             return nix::unistd::unlinkat(&*dir, name, UnlinkatFlags::RemoveDir);
         }
         let whiteout = self.temporary();
@@ -389,13 +402,13 @@ impl Overlay {
             return Err(e);
         }
         // What was the directory lies in the work directory now; what stays of it hurts nobody.
-        let _ = self.clear(self.work(), &whiteout);
+        let _ = Self::clear(self.work(), &whiteout);
         let _ = nix::unistd::unlinkat(self.work(), &*whiteout, UnlinkatFlags::RemoveDir);
         Ok(())
     }
 
     /// Removes the whiteouts of a directory of the upper in which nothing else is.
-    pub(super) fn clear(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<()> {
+    pub(super) fn clear(dir: BorrowedFd<'_>, name: &CStr) -> Result<()> {
         let inner = calls::sub_dir(dir, name)?;
         for child in list_any(dir, name, &inner)? {
             nix::unistd::unlinkat(&inner, &*child.name, UnlinkatFlags::NoRemoveDir)?;
@@ -443,11 +456,6 @@ impl Overlay {
             return Err(Errno::EACCES);
         }
         Ok(())
-    }
-
-    /// The node of a stat of the upper, if it is known.
-    pub(super) fn known_upper(&self, stat: &Stat) -> Option<Arc<Node>> {
-        self.table().find(Key::of(Side::Upper, stat))
     }
 }
 

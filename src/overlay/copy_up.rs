@@ -17,7 +17,7 @@ use nix::unistd::UnlinkatFlags;
 
 use super::calls::{self, Result, Stat, errno};
 use super::counters::count;
-use super::inode::{Key, Name, Node, Side};
+use super::inode::{Key, Name, Node, Orphan, Side};
 use super::place::Place;
 use super::xattr_calls::Subject;
 use super::{Overlay, held};
@@ -106,7 +106,7 @@ impl Overlay {
         let source;
         let subject = match stat.kind() {
             libc::S_IFREG => {
-                source = File::from(self.open_place(place, OFlag::O_RDONLY)?);
+                source = File::from(Self::open_place(place, OFlag::O_RDONLY)?);
                 let target = File::from(calls::create_at(self.work(), name, 0o600)?);
                 let wanted = stat.size.min(length);
                 self.budget.room_for(wanted.min(stat.allocated()))?;
@@ -144,7 +144,7 @@ impl Overlay {
     }
 
     /// Opens the object of a place that is a regular file.
-    pub(super) fn open_place(&self, place: &Place, flags: OFlag) -> Result<OwnedFd> {
+    pub(super) fn open_place(place: &Place, flags: OFlag) -> Result<OwnedFd> {
         if !place.name.is_empty() {
             return calls::open_at(place.dir(), &place.name, flags);
         }
@@ -179,12 +179,15 @@ impl Overlay {
             self.discard(&copy.name);
             self.table().raised(node, key);
             let mut state = node.state();
-            state.orphan = Some(Arc::new(orphan));
+            state.orphan = Some(Orphan {
+                side: Side::Upper,
+                fd: Arc::new(orphan),
+            });
             state.hidden = 0;
             return Ok(());
         };
         let into = self.raised_dir(&first.parent)?;
-        self.keeping_times(into.as_fd(), || {
+        Self::keeping_times(into.as_fd(), || {
             calls::rename(
                 self.work(),
                 &copy.name,
@@ -216,7 +219,7 @@ impl Overlay {
     /// Adds a further name in the upper to what `name` in `dir` is.
     fn join(&self, dir: &OwnedFd, name: &CStr, further: &Name) -> Result<()> {
         let into = self.raised_dir(&further.parent)?;
-        self.keeping_times(into.as_fd(), || {
+        Self::keeping_times(into.as_fd(), || {
             calls::link(dir.as_fd(), name, into.as_fd(), &further.name)
         })
     }

@@ -103,18 +103,22 @@ impl Overlay {
         cut: bool,
     ) -> Result<(File, Stat, bool)> {
         let _tree = self.reading();
-        let (place, stat) = self.located(node)?;
+        let (place, stat) = if writable || cut {
+            self.located_above(node)?
+        } else {
+            self.located(node)?
+        };
         let is_upper = place.side == super::inode::Side::Upper;
         let flags = if writable || cut {
             OFlag::O_RDWR
         } else {
             OFlag::O_RDONLY
         };
-        let file = File::from(self.open_place(&place, flags)?);
+        let file = File::from(Self::open_place(&place, flags)?);
         if cut {
             file.set_len(0).map_err(|e| errno(&e))?;
             // As a truncation by an ordinary process: the special bits go.
-            self.strip_special(&file, &stat)?;
+            Self::strip_special(&file, &stat)?;
             let stat = calls::stat_fd(file.as_fd())?;
             self.budget.settle(node, Some(&stat));
             return Ok((file, stat, is_upper));
@@ -122,7 +126,7 @@ impl Overlay {
         Ok((file, stat, is_upper))
     }
 
-    fn strip_special(&self, file: &File, stat: &Stat) -> Result<()> {
+    fn strip_special(file: &File, stat: &Stat) -> Result<()> {
         let group = stat.mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP;
         let gone = stat.mode & libc::S_ISUID | if group { libc::S_ISGID } else { 0 };
         if gone == 0 {
@@ -195,7 +199,7 @@ impl Overlay {
             let _tree = self.reading();
             let (place, _) = self.located(&handle.node)?;
             backing = Backing {
-                file: Arc::new(File::from(self.open_place(&place, OFlag::O_RDONLY)?)),
+                file: Arc::new(File::from(Self::open_place(&place, OFlag::O_RDONLY)?)),
                 is_upper: true,
             };
             *held(&handle.file) = backing.clone();
@@ -245,7 +249,7 @@ impl Overlay {
         let handle = self.handle(handle)?;
         let file = self.backing(&handle)?;
         if strip {
-            self.strip_special(&file, &calls::stat_fd(file.as_fd())?)?;
+            Self::strip_special(&file, &calls::stat_fd(file.as_fd())?)?;
         }
         self.room_to_write(&file, offset, data.len() as u64)?;
         let mut done = 0;

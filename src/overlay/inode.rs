@@ -74,6 +74,13 @@ pub(super) struct DirMarks {
     pub xattr_whiteouts: bool,
 }
 
+/// An object whose last known name is gone, held open.
+#[derive(Clone)]
+pub(super) struct Orphan {
+    pub side: Side,
+    pub fd: Arc<OwnedFd>,
+}
+
 /// What changes in a node's life.
 #[derive(Default)]
 pub(super) struct State {
@@ -86,7 +93,7 @@ pub(super) struct State {
     /// When the lower's object was made: tells a number used again.
     pub born: Time,
     /// Holds the object when its last known name is gone.
-    pub orphan: Option<Arc<OwnedFd>>,
+    pub orphan: Option<Orphan>,
     /// Names of a lower file that were removed here while the lower still has them.
     pub hidden: u32,
     /// Marks of the upper's directory.
@@ -274,6 +281,8 @@ impl Table {
             } else if !state.names.iter().any(|n| n.is(&name.parent, &name.name)) {
                 state.names.push(name);
             }
+            // It has a name again: one of a group of hard links that was not known before.
+            state.orphan = None;
         }
         if referenced {
             node.lookups.fetch_add(1, Ordering::AcqRel);
@@ -346,7 +355,12 @@ impl Table {
 
     /// The node's object now lies in the upper under this key.
     pub fn raised(&mut self, node: &Node, key: Key) {
-        node.state().upper = Some(key);
+        {
+            let mut state = node.state();
+            state.upper = Some(key);
+            // The lower's object is nothing to work on any more.
+            state.orphan = None;
+        }
         node.raised.store(true, Ordering::Release);
         self.by_key.insert(key, node.id);
         self.given.insert(key, node.id);

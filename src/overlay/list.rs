@@ -127,7 +127,7 @@ impl Overlay {
         mut add: impl FnMut(&Entry, u64) -> bool,
     ) -> Result<()> {
         let (dir, entries) = self.snapshot(handle, offset)?;
-        for (at, dot) in self.dots(&dir).iter().enumerate().skip(offset as usize) {
+        for (at, dot) in Self::dots(&dir).iter().enumerate().skip(offset as usize) {
             if add(dot, at as u64 + 1) {
                 return Ok(());
             }
@@ -160,7 +160,7 @@ impl Overlay {
         mut add: impl FnMut(&Entry, Option<&Attr>, u64) -> bool,
     ) -> Result<()> {
         let (dir, entries) = self.snapshot(handle, offset)?;
-        for (at, dot) in self.dots(&dir).iter().enumerate().skip(offset as usize) {
+        for (at, dot) in Self::dots(&dir).iter().enumerate().skip(offset as usize) {
             if add(dot, None, at as u64 + 1) {
                 return Ok(());
             }
@@ -182,7 +182,7 @@ impl Overlay {
                 let _tree = self.reading();
                 shown.stat = self.node_stat(&node)?;
             }
-            let attr = self.attr(&node, &shown.stat);
+            let attr = Self::attr(&node, &shown.stat);
             let entry = Entry {
                 name: merged.name.to_bytes().to_vec(),
                 id: attr.id,
@@ -197,7 +197,7 @@ impl Overlay {
         Ok(())
     }
 
-    fn dots(&self, dir: &Arc<Node>) -> [Entry; 2] {
+    fn dots(dir: &Arc<Node>) -> [Entry; 2] {
         let above = dir.name().map_or(dir.id, |name| name.parent.id);
         [(b"." as &[u8], dir.id), (b"..", above)].map(|(name, id)| Entry {
             name: name.to_vec(),
@@ -263,7 +263,7 @@ impl Overlay {
         let mut above: HashMap<CString, Option<usize>> = HashMap::new();
         if upper {
             let fd = self.dir_of(dir, Side::Upper)?;
-            for child in self.readable(dir, Side::Upper, &fd)? {
+            for child in Self::readable(dir, Side::Upper, &fd)? {
                 let odd = child.kind == libc::S_IFCHR
                     || child.kind == 0
                     || marks.xattr_whiteouts && child.kind == libc::S_IFREG;
@@ -292,7 +292,7 @@ impl Overlay {
                 Err(Errno::ENOENT | Errno::ESTALE | Errno::ENOTDIR) if upper => return Ok(merged),
                 other => other?,
             };
-            for child in self.readable(dir, Side::Lower, &fd)? {
+            for child in Self::readable(dir, Side::Lower, &fd)? {
                 match above.get(&child.name) {
                     Some(Some(at)) => {
                         if merged[*at].kind == libc::S_IFDIR && child.kind == libc::S_IFDIR {
@@ -322,7 +322,6 @@ impl Overlay {
     /// Lists one side. An upper's directory that its maker closed is ours to read: who may list it
     /// was decided before.
     fn readable(
-        &self,
         dir: &Arc<Node>,
         side: Side,
         fd: &std::os::fd::OwnedFd,

@@ -229,7 +229,7 @@ impl Overlay {
     }
 
     /// A physical object as this node shows it.
-    fn attr(&self, node: &Node, stat: &Stat) -> Attr {
+    fn attr(node: &Node, stat: &Stat) -> Attr {
         let nlink = {
             let state = node.state();
             let merged = state.upper.is_some() && state.lower.is_some();

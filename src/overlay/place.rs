@@ -162,9 +162,9 @@ impl Overlay {
             };
             if let Some(orphan) = &state.orphan {
                 return Ok(Place {
-                    dir: orphan.clone(),
+                    dir: orphan.fd.clone(),
                     name: CString::default(),
-                    side,
+                    side: orphan.side,
                 });
             }
             (side, state.names.first().cloned())
@@ -198,18 +198,29 @@ impl Overlay {
                 Err(e) => return Err(e),
             };
             if let Some(stat) = found
-                && (expected == Some(Key::of(place.side, &stat)) || place.name.is_empty())
+                && expected == Some(Key::of(place.side, &stat))
             {
                 return Ok((place, stat));
             }
             let mut state = node.state();
             let moved = state.upper.or(state.lower) != expected;
-            if !moved && state.orphan.is_none() {
-                if state.names.len() <= 1 {
+            if !moved {
+                if state.names.len() <= 1 || state.orphan.is_some() {
                     return Err(Errno::ESTALE);
                 }
                 let _stale = state.names.remove(0);
             }
+        }
+    }
+
+    /// As [`Overlay::located`], of what is to be changed: it lies in the upper, or the change does
+    /// not happen.
+    pub(super) fn located_above(&self, node: &Arc<Node>) -> Result<(Place, Stat)> {
+        let (place, stat) = self.located(node)?;
+        if place.side == Side::Upper {
+            Ok((place, stat))
+        } else {
+            Err(Errno::EROFS)
         }
     }
 
@@ -223,11 +234,11 @@ impl Overlay {
     pub fn getattr(&self, id: u64, handle: Option<u64>) -> Result<Attr> {
         let node = self.node(id)?;
         if let Some(stat) = handle.and_then(|h| self.handle_stat(h)) {
-            return Ok(self.attr(&node, &stat?));
+            return Ok(Self::attr(&node, &stat?));
         }
         let _tree = self.reading();
         let stat = self.node_stat(&node)?;
-        Ok(self.attr(&node, &stat))
+        Ok(Self::attr(&node, &stat))
     }
 
     /// The path of a node below the root, by a name it is known by; `None` once it has none.

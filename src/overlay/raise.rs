@@ -60,7 +60,7 @@ impl Overlay {
         let temporary = self.temporary();
         nix::sys::stat::mkdirat(self.work(), &*temporary, Mode::S_IRWXU)?;
         let made = self.dress_dir(&from, &stat, &temporary).and_then(|key| {
-            self.keeping_times(into.as_fd(), || {
+            Self::keeping_times(into.as_fd(), || {
                 calls::rename(
                     self.work(),
                     &temporary,
@@ -145,7 +145,6 @@ impl Overlay {
     /// Does something in a directory of the upper and puts the directory's times back: a copy-up
     /// is nothing that happened to it.
     pub(super) fn keeping_times<T>(
-        &self,
         dir: BorrowedFd<'_>,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {

@@ -177,14 +177,14 @@ impl Overlay {
     /// Marks a directory whose content is all in the upper. The tree is held for changing.
     fn cut_off(&self, node: &Arc<Node>) -> Result<()> {
         let dir = self.dir_of(node, Side::Upper)?;
-        self.mark_opaque(dir.as_fd(), c".")?;
+        Self::mark_opaque(dir.as_fd(), c".")?;
         // Whiteouts in it hide nothing any more.
         for child in calls::children(dir.as_fd()).unwrap_or_default() {
             if child.kind == libc::S_IFCHR
                 && let Some(stat) = self.stat_at(dir.as_fd(), &child.name)?
                 && stat.is_whiteout()
             {
-                self.keeping_times(dir.as_fd(), || {
+                Self::keeping_times(dir.as_fd(), || {
                     nix::unistd::unlinkat(&*dir, &*child.name, UnlinkatFlags::NoRemoveDir)
                 })?;
             }
@@ -213,7 +213,7 @@ impl Overlay {
         let (node, seen) = self.ready(from)?;
         let target = self.sight(&to.parent, &to.name)?;
         let replaced = self.find(&to.parent, &to.name, false)?;
-        self.alive(&to.parent)?;
+        Self::alive(&to.parent)?;
         if let Some((other, _)) = &replaced {
             if flags & libc::RENAME_NOREPLACE != 0 {
                 return Err(Errno::EEXIST);
@@ -237,7 +237,7 @@ impl Overlay {
         let leaves = seen.lower.is_some();
         if node.is_dir() {
             // The lower may have a directory there: it must not show in this one.
-            self.settle_opaque(&node, &out, &from.name, to, &target)?;
+            Self::settle_opaque(&node, &out, &from.name, to, &target)?;
         }
         if let Some((other, _)) = &replaced {
             self.keep_orphan(other, &to.parent, &to.name, &target);
@@ -253,7 +253,7 @@ impl Overlay {
             match &moved {
                 Ok(()) => {
                     if other.is_dir() {
-                        self.buried(other);
+                        Self::buried(other);
                     }
                     self.lost_name(other, &to.parent, &to.name, &target);
                 }
@@ -266,7 +266,6 @@ impl Overlay {
     }
 
     fn settle_opaque(
-        &self,
         node: &Arc<Node>,
         out: &OwnedFd,
         name: &CStr,
@@ -275,7 +274,7 @@ impl Overlay {
     ) -> Result<()> {
         let needed = target.lower.is_some() || to.parent.state().lower.is_some();
         if needed && !node.state().marks.opaque {
-            self.mark_opaque(out.as_fd(), name)?;
+            Self::mark_opaque(out.as_fd(), name)?;
             node.state().marks.opaque = true;
         }
         Ok(())
@@ -330,7 +329,7 @@ impl Overlay {
         if leaves {
             calls::make_whiteout(out, old)?;
         }
-        let _ = self.clear(self.work(), &aside);
+        let _ = Self::clear(self.work(), &aside);
         let _ = nix::unistd::unlinkat(self.work(), &*aside, UnlinkatFlags::RemoveDir);
         Ok(())
     }
@@ -344,10 +343,10 @@ impl Overlay {
         let one = self.dir_of(&from.parent, Side::Upper)?;
         let other = self.dir_of(&to.parent, Side::Upper)?;
         if first.is_dir() {
-            self.settle_opaque(&first, &one, &from.name, to, &second_seen)?;
+            Self::settle_opaque(&first, &one, &from.name, to, &second_seen)?;
         }
         if second.is_dir() {
-            self.settle_opaque(&second, &other, &to.name, from, &first_seen)?;
+            Self::settle_opaque(&second, &other, &to.name, from, &first_seen)?;
         }
         calls::rename(
             one.as_fd(),

@@ -1,1 +1,3 @@
-
+mod cases;
+mod fixture;
+mod random;

@@ -56,13 +56,11 @@ impl Overlay {
             Side::Upper => stored_name(&name).ok_or(Errno::EOPNOTSUPP)?,
             Side::Lower => name,
         };
-        with_subject(self, &place, &node, OFlag::O_RDONLY, |s| s.get(&stored)).map_err(
-            |e| match e {
-                // Links and special files have none of the user's.
-                Errno::EPERM => Errno::ENODATA,
-                other => other,
-            },
-        )
+        with_subject(&place, &node, OFlag::O_RDONLY, |s| s.get(&stored)).map_err(|e| match e {
+            // Links and special files have none of the user's.
+            Errno::EPERM => Errno::ENODATA,
+            other => other,
+        })
     }
 
     /// The names of all attributes.
@@ -74,7 +72,7 @@ impl Overlay {
         }
         let _tree = self.reading();
         let (place, _) = self.located(&node)?;
-        let names = with_subject(self, &place, &node, OFlag::O_RDONLY, |s| s.list())?;
+        let names = with_subject(&place, &node, OFlag::O_RDONLY, |s| s.list())?;
         Ok(match place.side {
             Side::Upper => names.iter().filter_map(|n| shown_name(n)).collect(),
             Side::Lower => names
@@ -102,8 +100,8 @@ impl Overlay {
         }
         self.copy_up(&node, u64::MAX)?;
         let _tree = self.changing();
-        let (place, _) = self.located(&node)?;
-        with_subject(self, &place, &node, OFlag::O_RDONLY, |s| {
+        let (place, _) = self.located_above(&node)?;
+        with_subject(&place, &node, OFlag::O_RDONLY, |s| {
             s.set(&stored, value, flags)
         })?;
         node.state().default_acl = None;
@@ -123,8 +121,8 @@ impl Overlay {
         }
         self.copy_up(&node, u64::MAX)?;
         let _tree = self.changing();
-        let (place, _) = self.located(&node)?;
-        let removed = with_subject(self, &place, &node, OFlag::O_RDONLY, |s| s.remove(&stored));
+        let (place, _) = self.located_above(&node)?;
+        let removed = with_subject(&place, &node, OFlag::O_RDONLY, |s| s.remove(&stored));
         node.state().default_acl = None;
         self.saw_node(&node, Access::Write, 0);
         match removed {
@@ -154,7 +152,6 @@ fn writable_name(name: &CStr) -> Result<CString> {
 /// Runs a call on the object of a place; a removed one is opened again, as its own descriptor may
 /// be a mere place.
 fn with_subject<T>(
-    overlay: &Overlay,
     place: &Place,
     node: &Arc<Node>,
     flags: OFlag,
@@ -164,7 +161,7 @@ fn with_subject<T>(
         if !node.is_file() {
             return Err(Errno::EOPNOTSUPP);
         }
-        let fd = overlay.open_place(place, flags)?;
+        let fd = Overlay::open_place(place, flags)?;
         return call(Subject {
             dir: fd.as_fd(),
             name: c"",

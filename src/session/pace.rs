@@ -13,7 +13,7 @@ const SHARE: u32 = 3;
 
 /// Longest rest after a scan: when a burst is over, what is left of it is known soon. A command
 /// that makes files faster than a quarter of a processor can look at them costs more than that.
-const LONGEST_REST: Duration = Duration::from_millis(300);
+const LONGEST_REST: Duration = Duration::from_millis(200);
 
 /// How often the set of watched host directories follows the change set.
 const DIRECTORIES_EVERY: Duration = Duration::from_millis(500);

@@ -14,7 +14,7 @@ PIECE = b"sixty-four bytes of text, written again and again until it fits\n" * 1
 
 
 def put(path, content):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with open(path, "wb") as file:
         file.write(content if isinstance(content, bytes) else content.encode())
 

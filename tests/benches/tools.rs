@@ -14,6 +14,7 @@ mod support;
 mod beside;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -211,7 +212,7 @@ impl Bench {
                 };
                 let pairs: Vec<(f64, f64)> = samples.iter().map(pair).collect();
                 let (ratio, low, high) = interval(&pairs);
-                cells.push_str(&format!(" {ratio:.2} [{low:.2}, {high:.2}] |"));
+                let _ = write!(cells, " {ratio:.2} [{low:.2}, {high:.2}] |");
                 if *column == WHOLE {
                     bar.get_or_insert(high);
                 }

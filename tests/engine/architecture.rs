@@ -269,6 +269,8 @@ fn only_the_listed_rooms_change_files() {
     let writers = [
         "src/commit/",
         "src/layer/",
+        "src/overlay/",
+        "src/reserve.rs",
         "src/sandbox/",
         "src/session/",
         "src/change/",
@@ -310,9 +312,10 @@ fn only_the_listed_rooms_change_files() {
 
 #[test]
 fn only_commit_publishes_into_a_lower() {
-    // The two calls by which something appears under a name of the host's.
+    // The two calls by which something appears under a name of the host's. The other two rooms make
+    // them for the agent, within a merged view and its upper.
     nobody_mentions(
-        &outside("src", &["src/commit/"]),
+        &outside("src", &["src/commit/", "src/overlay/", "src/sandbox/shim/"]),
         &["RENAME_EXCHANGE", "RENAME_NOREPLACE"],
         "publishing is commit's alone",
     );
@@ -324,8 +327,28 @@ fn only_commit_publishes_into_a_lower() {
 }
 
 #[test]
+fn the_overlay_knows_no_transport_and_no_rules() {
+    nobody_mentions(
+        &inside("src", &["src/overlay/"]),
+        &["fuser", "fuse", "policy", "sandbox", "session", "commit"],
+        "the overlay is carried by adapters and asks a guard",
+    );
+    nobody_mentions(
+        &outside("src", &["src/fuse/"]),
+        &["fuser"],
+        "one room speaks to the kernel's side",
+    );
+}
+
+#[test]
 fn unsafe_code_stands_where_it_is_expected() {
-    let rooms = ["src/sandbox/", "src/pty.rs", "src/layer/", "src/commit/"];
+    let rooms = [
+        "src/sandbox/",
+        "src/pty.rs",
+        "src/layer/",
+        "src/commit/",
+        "src/overlay/",
+    ];
     nobody_mentions(&outside("src", &rooms), &["unsafe"], "no unsafe code here");
     nobody_mentions(
         &files("firmware/src", "rs"),

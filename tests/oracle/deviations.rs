@@ -56,6 +56,12 @@ pub const TABLE: &[Deviation] = &[
         handled: "trees have none; scripts set them; a test of its own pins it",
     },
     Deviation {
+        driver: "fuse",
+        condition: "a file is opened with O_TMPFILE, or a stretch is cut out of it or moved apart (fallocate)",
+        why: "the protocol of a file server has no such request: EOPNOTSUPP",
+        handled: "scripts do not; a test of its own pins it",
+    },
+    Deviation {
         driver: "commit",
         condition: "a directory in which something changed, or the workspace's own, may not be written by its owner",
         why: "what a commit replaces could neither come in nor go out; refused, naming the paths, until the person has opened it",
@@ -114,6 +120,7 @@ impl Driver {
                 dir_renames: shim,
                 inner_holes: false,
                 lower_marks: false,
+                tmpfile_and_collapse: true,
             },
             Driver::Fuse => Allowed {
                 lower_links: true,
@@ -121,6 +128,7 @@ impl Driver {
                 dir_renames: true,
                 inner_holes: true,
                 lower_marks: true,
+                tmpfile_and_collapse: false,
             },
         }
     }

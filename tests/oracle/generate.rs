@@ -21,6 +21,8 @@ pub struct Allowed {
     pub inner_holes: bool,
     /// Entries of the tree with attributes named `user.overlay.*`.
     pub lower_marks: bool,
+    /// Files without a name, and stretches cut out of a file or moved apart.
+    pub tmpfile_and_collapse: bool,
 }
 
 /// A script of `count` operations.
@@ -157,12 +159,14 @@ impl Generator {
             12 => {
                 let (dir, path) = (self.dir(), self.fresh());
                 let data = self.data();
-                self.push(Op::Tmpfile {
-                    dir,
-                    path,
-                    mode: 0o640,
-                    data,
-                });
+                if self.allowed.tmpfile_and_collapse {
+                    self.push(Op::Tmpfile {
+                        dir,
+                        path,
+                        mode: 0o640,
+                        data,
+                    });
+                }
             }
             _ => {
                 let path = self.fresh();
@@ -229,7 +233,7 @@ impl Generator {
                 Op::Truncate { path, len }
             }
             6 | 7 => {
-                let (room, at, len) = room(&mut self.random);
+                let (room, at, len) = room(&mut self.random, self.allowed);
                 Op::Allocate {
                     path,
                     room,
@@ -452,7 +456,7 @@ impl Generator {
             4 | 5 => Op::FdWrite { slot, at, data },
             6 => Op::FdTruncate { slot, len: at + 1 },
             7 => {
-                let (room, at, len) = room(&mut self.random);
+                let (room, at, len) = room(&mut self.random, self.allowed);
                 Op::FdAllocate {
                     slot,
                     room,
@@ -522,7 +526,7 @@ fn old(random: &mut Random) -> When {
     When::At(sec, *random.pick(&[0, 1, 123_456_789, 999_999_999]))
 }
 
-fn room(random: &mut Random) -> (Room, u64, u64) {
+fn room(random: &mut Random, allowed: Allowed) -> (Room, u64, u64) {
     let room = *random.pick(&[
         Room::Punch,
         Room::Punch,
@@ -537,6 +541,7 @@ fn room(random: &mut Random) -> (Room, u64, u64) {
     let at = *random.pick(&[0, 4096, 8192, 65_536]);
     let len = *random.pick(&[4096, 8192, 65_536, 200_000]);
     match room {
+        Room::Collapse | Room::Insert if !allowed.tmpfile_and_collapse => (Room::Punch, at, len),
         Room::Punch if random.chance(30) => (room, at + 100, len + 50),
         _ => (room, at, len),
     }

@@ -35,7 +35,7 @@ impl World {
         let mut command = self.command("unshare");
         command.args([flags, "sh", "-c"]);
         // The directory is entered again once something may be mounted on it.
-        let again = format!("cd {:?} && {script}", self.workspace);
+        let again = format!("cd {} && {script}", self.workspace.display());
         command.arg(again.replace(
             "mount -t tmpfs none . &&",
             "mount -t tmpfs none \"$PWD\" && cd \"$PWD\" &&",
