@@ -278,6 +278,7 @@ fn only_the_listed_rooms_change_files() {
         "src/record/",
         "src/config/",
         "src/paths.rs",
+        "src/reserve.rs",
         "src/doctor.rs",
         "src/doctor/",
     ];
