@@ -103,12 +103,14 @@ impl Overlay {
             self.budget.room_for(value.len() as u64)?;
         }
         self.copy_up(&node, u64::MAX)?;
-        let _tree = self.changing();
-        let (place, _) = self.located_above(&node)?;
-        with_subject(&place, &node, OFlag::O_RDONLY, |s| {
-            s.set(&stored, value, flags)
-        })?;
-        node.state().default_acl = None;
+        {
+            let _tree = self.changing();
+            let (place, _) = self.located_above(&node)?;
+            with_subject(&place, &node, OFlag::O_RDONLY, |s| {
+                s.set(&stored, value, flags)
+            })?;
+            node.state().default_acl = None;
+        }
         self.saw_node(&node, Access::Write, 0);
         Ok(())
     }
@@ -124,10 +126,12 @@ impl Overlay {
             self.getxattr(caller, id, name.to_bytes())?;
         }
         self.copy_up(&node, u64::MAX)?;
-        let _tree = self.changing();
-        let (place, _) = self.located_above(&node)?;
-        let removed = with_subject(&place, &node, OFlag::O_RDONLY, |s| s.remove(&stored));
-        node.state().default_acl = None;
+        let removed = {
+            let _tree = self.changing();
+            let (place, _) = self.located_above(&node)?;
+            node.state().default_acl = None;
+            with_subject(&place, &node, OFlag::O_RDONLY, |s| s.remove(&stored))
+        };
         self.saw_node(&node, Access::Write, 0);
         match removed {
             // An ACL that is not there is as good as removed.
