@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use super::ledger::{Action, Piece, Source, Step};
 use super::place::Root;
@@ -57,41 +55,6 @@ pub(super) fn bring_back(
         }
     }
     Ok(pieces)
-}
-
-/// How many names of an inode lie in the stores of this session and of those beside it: what undo
-/// keeps of a file with several names is still one of them.
-pub(super) fn names_of(store: &Path, inode: (u64, u64)) -> u32 {
-    let sessions = store.parent().and_then(Path::parent);
-    let list = |dir: &Path| {
-        std::fs::read_dir(dir)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-            .collect::<Vec<_>>()
-    };
-    let mut open: Vec<_> = sessions
-        .map(list)
-        .unwrap_or_default()
-        .iter()
-        .flat_map(|session| list(&session.join("commits")))
-        .map(|commit| commit.join("pre"))
-        .collect();
-    let mut names = 0;
-    while let Some(dir) = open.pop() {
-        for path in list(&dir) {
-            let Ok(meta) = path.symlink_metadata() else {
-                continue;
-            };
-            if meta.is_dir() {
-                open.push(path);
-            } else if (meta.dev(), meta.ino()) == inode {
-                names += 1;
-            }
-        }
-    }
-    names
 }
 
 /// What lies at `path` now; content that looks untouched keeps its known digest.

@@ -6,6 +6,7 @@
 //! effect       what an approval means for a path
 //! plan         closure: what has to come along
 //! anchor       the host's files that new names join
+//! names        where further names of a file lie
 //! steps        subtrees, order
 //! preflight    refuse what can be known; temporary names
 //! stage        make the new entries beside their destinations (kept: for an undo)
@@ -37,6 +38,7 @@ mod host;
 mod kept;
 mod lease;
 mod ledger;
+mod names;
 mod place;
 mod plan;
 mod preflight;

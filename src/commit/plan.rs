@@ -241,7 +241,13 @@ impl Planner<'_> {
                 _ => None,
             })
             .collect();
+        let touched = self.touched();
         for (key, from) in moves {
+            // Changing one name of a file changes the others, which this batch removes or moves.
+            let changes = matches!(self.effects.get(&key), Some(Effect::Move { before, after, .. })
+                if (before.mode, &before.xattrs, before.mtime)
+                    != (after.mode, &after.xattrs, after.mtime)
+                    && touched.get(&(before.dev, before.ino)).is_some_and(|names| *names > 1));
             let old = LayerPath::new(key.layer.clone(), from);
             let replaced = old.path.ancestors().any(|dir| {
                 matches!(
@@ -257,7 +263,7 @@ impl Planner<'_> {
                         Some(Effect::Put { want, .. }) if want.node.mode & 0o300 != 0o300
                     )
                 });
-            if !replaced && !shut {
+            if !replaced && !shut && !changes {
                 continue;
             }
             if let Some(Effect::Move { before, after, .. }) = self.effects.remove(&key) {
@@ -266,6 +272,20 @@ impl Planner<'_> {
                 self.effects.insert(old, Effect::Remove { before });
             }
         }
+    }
+
+    /// How many names of each file of the host with several the batch removes or moves.
+    fn touched(&self) -> BTreeMap<(u64, u64), u32> {
+        let mut touched = BTreeMap::new();
+        for effect in self.effects.values() {
+            if let Effect::Remove { before } | Effect::Move { before, .. } = effect
+                && before.nlink > 1
+                && before.file_type != FileType::Dir
+            {
+                *touched.entry((before.dev, before.ino)).or_default() += 1;
+            }
+        }
+        touched
     }
 
     /// Looks into directories that go or give way to something else. The result names those that

@@ -9,9 +9,9 @@ use crate::change::Conflict;
 use crate::layer::{FileType, Node};
 use crate::{LayerPath, RelPath};
 
-use super::kept;
 use super::lease::{Lease, Patience};
 use super::ledger::{Action, Piece, Source, Step};
+use super::names;
 use super::place::{Root, words};
 use super::verify::{self, Expect, Tree};
 use super::{CommitError, Refusal, room};
@@ -373,7 +373,7 @@ impl Checks<'_> {
 
     /// A file with further names on the host must be replaced under all of them.
     fn hard_links(&mut self, steps: &[Step], store: &Path) {
-        let mut names: HashMap<(u64, u64), u32> = HashMap::new();
+        let mut counted: HashMap<(u64, u64), u32> = HashMap::new();
         let pieces = |step: &Step| match &step.action {
             Action::Swap { before, .. } => before
                 .iter()
@@ -385,7 +385,7 @@ impl Checks<'_> {
         for step in steps {
             for (_, node) in pieces(step) {
                 if linked(&node) {
-                    *names.entry((node.dev, node.ino)).or_default() += 1;
+                    *counted.entry((node.dev, node.ino)).or_default() += 1;
                 }
             }
         }
@@ -397,20 +397,18 @@ impl Checks<'_> {
             if after.is_empty() || *source != Source::Made {
                 continue;
             }
-            let cut_off = after[0].node.nlink <= 1
-                && self
-                    .roots
-                    .get(&step.layer)
-                    .is_some_and(|root| root.keeps_groups);
-            if cut_off {
-                continue;
-            }
             for (path, node) in pieces(step) {
-                let known = names.get(&(node.dev, node.ino)).copied().unwrap_or(0);
+                let known = counted.get(&(node.dev, node.ino)).copied().unwrap_or(0);
                 if linked(&node) && known < node.nlink && path == step.path {
+                    let inode = (node.dev, node.ino);
                     let others = node.nlink - known;
-                    let others = others.saturating_sub(kept::names_of(store, (node.dev, node.ino)));
-                    if others == 0 {
+                    let others = others.saturating_sub(names::kept(store, inode));
+                    // Where the agent saw all names and changed one only, it has cut that one off.
+                    let alone = after[0].node.nlink <= 1;
+                    let cut_off = |root: &Root| {
+                        root.keeps_groups && names::below(&root.path, inode) >= known + others
+                    };
+                    if others == 0 || alone && self.roots.get(&step.layer).is_some_and(cut_off) {
                         continue;
                     }
                     self.refuse(

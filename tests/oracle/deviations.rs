@@ -27,9 +27,9 @@ pub const TABLE: &[Deviation] = &[
     },
     Deviation {
         driver: "overlayfs",
-        condition: "a file of the tree is read through a descriptor that was opened for reading before it was changed",
-        why: "the descriptor stays with the lower's file",
-        handled: "scripts hold descriptors open for reading and writing only; a test of its own pins it",
+        condition: "a file of the tree is changed while it is mapped for reading",
+        why: "the map stays with the lower's file",
+        handled: "scripts hold descriptors, not maps",
     },
     Deviation {
         driver: "overlayfs",
@@ -74,6 +74,12 @@ pub const TABLE: &[Deviation] = &[
         handled: "such a refusal ends the comparison, for an ordinary user",
     },
     Deviation {
+        driver: "changes",
+        condition: "a file of the tree that its owner may not read has another mode or other attributes",
+        why: "its bytes cannot be compared, so it counts as modified",
+        handled: "either word will do, for an ordinary user",
+    },
+    Deviation {
         driver: "revert",
         condition: "a file of the tree that its owner may not read is put back",
         why: "its bytes cannot be compared from outside, so it stays in the list",
@@ -116,7 +122,6 @@ impl Driver {
         match self {
             Driver::Overlayfs => Allowed {
                 lower_links: false,
-                early_readers: false,
                 dir_renames: shim,
                 inner_holes: false,
                 lower_marks: false,
@@ -124,7 +129,6 @@ impl Driver {
             },
             Driver::Fuse => Allowed {
                 lower_links: true,
-                early_readers: true,
                 dir_renames: true,
                 inner_holes: true,
                 lower_marks: true,

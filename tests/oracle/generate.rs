@@ -13,8 +13,6 @@ use model::{Kind, Model};
 pub struct Allowed {
     /// Files of the tree with several names.
     pub lower_links: bool,
-    /// Reading through a descriptor opened for reading only before the file was written.
-    pub early_readers: bool,
     /// Renaming directories of the tree.
     pub dir_renames: bool,
     /// Files of the tree with holes behind their first data.
@@ -434,7 +432,7 @@ impl Generator {
             0..4 => {
                 let create = self.random.chance(30);
                 let path = if create { self.target() } else { self.file() };
-                let reads_only = self.allowed.early_readers && self.random.chance(40);
+                let reads_only = self.random.chance(40);
                 let flags = Flags {
                     read: true,
                     write: !reads_only,

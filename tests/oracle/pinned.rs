@@ -9,7 +9,6 @@ use super::twin::{Setting, Stage, compare};
 /// Name and test.
 pub const TESTS: &[(&str, fn())] = &[
     ("pinned_lower_links_are_split", lower_links),
-    ("pinned_early_readers_see_old_bytes", early_readers),
     ("pinned_inner_holes_are_filled", inner_holes),
     ("pinned_lower_marks_are_not_shown", lower_marks),
     ("pinned_lower_directories_need_the_shim", dir_renames),
@@ -78,26 +77,6 @@ fn lower_links() {
     });
     let ops = [append("a"), stat("b")];
     differs(Driver::Overlayfs, |_| {}, &tree, &ops, "stat sees");
-}
-
-fn early_readers() {
-    let open = Op::Open {
-        slot: 0,
-        path: "a".into(),
-        flags: Flags {
-            read: true,
-            ..Flags::default()
-        },
-        mode: 0,
-    };
-    let ops = [open, append("a"), Op::FdRead { slot: 0 }];
-    differs(
-        Driver::Overlayfs,
-        |_| {},
-        &file("a", 30),
-        &ops,
-        "fd-read sees",
-    );
 }
 
 fn inner_holes() {

@@ -247,6 +247,9 @@ impl Twin<'_> {
             Ok(found) => found,
             Err(report) => return Some(Difference::new(Stage::Changes, "changes", report)),
         };
+        let expected = review::unread(expected, &found, |path| {
+            deviations::is_unreadable(self.setting, path, before)
+        });
         if let Some((class, report)) = review::difference(&expected, &found) {
             return Some(Difference::new(Stage::Changes, class, report));
         }
