@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-use super::support::World;
+use super::world::World;
 
 /// `argv` in `workspace`, in the same kinds of namespaces as ours; `stage` takes what it writes. The
 /// overlay is mounted between fork and exec, so that no shell and no `mount` program is timed.
