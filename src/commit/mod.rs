@@ -241,6 +241,8 @@ pub struct Recovered {
     pub outcome: Settled,
     /// The paths it was about.
     pub paths: Vec<LayerPath>,
+    /// Those, and what they took along: old names, directories on the way.
+    pub touched: Vec<LayerPath>,
     /// Newer saves of somebody else that a roll-back left in place.
     pub kept: Vec<Refusal>,
 }
@@ -491,6 +493,7 @@ pub fn finished_from(store: &Path, first: u32) -> Result<Vec<Recovered>, CommitE
                 number,
                 undoes: loaded.undoes,
                 outcome: Settled::RolledForward,
+                touched: touched(&loaded.paths, &loaded.steps),
                 paths: loaded.paths,
                 kept: Vec::new(),
             });
@@ -498,6 +501,19 @@ pub fn finished_from(store: &Path, first: u32) -> Result<Vec<Recovered>, CommitE
     }
     found.sort_by_key(|one| one.number);
     Ok(found)
+}
+
+fn touched(paths: &[LayerPath], steps: &[Step]) -> Vec<LayerPath> {
+    let mut touched = paths.to_vec();
+    for step in steps {
+        touched.push(step.key());
+        if let Action::Move { from, .. } = &step.action {
+            touched.push(LayerPath::new(step.layer.clone(), from.clone()));
+        }
+    }
+    touched.sort();
+    touched.dedup();
+    touched
 }
 
 /// The lowest number from `at_least` on that no commit of the store has, nor any beyond it.
@@ -535,6 +551,7 @@ pub fn recover(layers: &[Layer], store: &Path) -> Result<Vec<Recovered>, CommitE
         }
         let loaded = ledger::load(store, number)?;
         let steps = loaded.steps;
+        let touched = touched(&loaded.paths, &steps);
         let mut kept = Vec::new();
         let outcome = if loaded.committed {
             settle::all(&steps, &roots, store, number, loaded.undoes)?;
@@ -550,6 +567,7 @@ pub fn recover(layers: &[Layer], store: &Path) -> Result<Vec<Recovered>, CommitE
             undoes: loaded.undoes,
             outcome,
             paths: loaded.paths,
+            touched,
             kept,
         });
     }

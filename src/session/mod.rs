@@ -17,6 +17,7 @@ mod layers;
 mod outbox;
 mod pace;
 mod records;
+pub mod recover;
 mod reduce;
 mod requests;
 mod serve;
