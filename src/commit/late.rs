@@ -96,7 +96,10 @@ fn is_late(root: &Root, path: &RelPath, piece: &Piece) -> bool {
     if now.file_type != FileType::File || (now.size, now.mtime) == (known.size, known.mtime) {
         return false;
     }
-    let bytes = root.at(path).and_then(|place| place.open()).map(|file| hash(&file));
+    let bytes = root
+        .at(path)
+        .and_then(|place| place.open())
+        .map(|file| hash(&file));
     match (bytes, known.digest) {
         (Ok(Ok(bytes)), Some(digest)) => bytes != digest,
         // What its owner may not read is known by its stat only.

@@ -137,7 +137,9 @@ fn is_copied(from: &Place, copy: &Place) -> io::Result<bool> {
     };
     match old.node.file_type {
         FileType::File => {
-            let idle = from.open().map_or(true, |file| Lease::try_take(file).is_some());
+            let idle = from
+                .open()
+                .map_or(true, |file| Lease::try_take(file).is_some());
             // In this order: who came meanwhile has left a new time.
             let now = from.look()?.map(|look| (look.node.size, look.node.mtime));
             Ok(idle && now == Some((new.node.size, new.node.mtime)))

@@ -89,7 +89,15 @@ mod tests {
             .into_iter()
             .map(|(path, alone)| (path.display().to_string(), alone))
             .collect();
-        let expected = [("/w", true), ("/w/sub", true), ("/x", false), ("/x/y", true)];
-        assert_eq!(wanted, expected.map(|(path, alone)| (path.to_owned(), alone)));
+        let expected = [
+            ("/w", true),
+            ("/w/sub", true),
+            ("/x", false),
+            ("/x/y", true),
+        ];
+        assert_eq!(
+            wanted,
+            expected.map(|(path, alone)| (path.to_owned(), alone))
+        );
     }
 }

@@ -22,6 +22,7 @@ mod places;
 mod presets;
 mod readme;
 mod real_work;
+mod recover;
 mod renames;
 mod rules;
 mod staged_run;

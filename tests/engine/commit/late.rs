@@ -97,7 +97,11 @@ fn no_save_at_a_random_instant_is_lost() {
             eprintln!("round {round}, {editor:?}: {outcome:?}, {late:?}");
         }
         early += usize::from(wait == 0);
-        assert_eq!(fs::read_dir(&scene.host).unwrap().count(), 1, "round {round}");
+        assert_eq!(
+            fs::read_dir(&scene.host).unwrap().count(),
+            1,
+            "round {round}"
+        );
     }
     eprintln!(
         "{rounds} saves: {lost} lost, {refused} refused the commit, {over} came over what was \
@@ -129,7 +133,12 @@ fn a_late_save_is_told_and_undo_brings_it_back() {
     for (host, agent, name, key) in [
         ("echo base > f; echo other > g", "echo agent > f", "f", "f"),
         ("echo base > f; echo other > g", "rm f", "f", "f"),
-        ("mkdir d; echo base > d/f; echo other > g", "rm -r d; echo file > d", "f", "d/f"),
+        (
+            "mkdir d; echo base > d/f; echo other > g",
+            "rm -r d; echo file > d",
+            "f",
+            "d/f",
+        ),
     ] {
         let scene = Scene::new(host);
         scene.agent(agent);
@@ -138,9 +147,15 @@ fn a_late_save_is_told_and_undo_brings_it_back() {
         saved_late(&scene, name);
         let late = commit::late_saves(&scene.store).unwrap();
         assert_eq!(late.len(), 1, "{late:?}");
-        assert_eq!((late[0].number, late[0].key.to_string()), (1, key.to_owned()));
+        assert_eq!(
+            (late[0].number, late[0].key.to_string()),
+            (1, key.to_owned())
+        );
         let told = late[0].describe();
-        assert!(told.contains(key) && told.contains("undoing that commit"), "{told}");
+        assert!(
+            told.contains(key) && told.contains("undoing that commit"),
+            "{told}"
+        );
         // However many commits come after, what was saved is not given up.
         commit::prune(&scene.store, 9).unwrap();
         assert_eq!(commit::late_saves(&scene.store).unwrap(), late);
@@ -157,8 +172,13 @@ fn a_touched_time_alone_is_no_late_save() {
     let scene = Scene::new("echo base > f");
     scene.agent("echo agent > f");
     scene.committed(1, scene.all());
-    let displaced = File::options().write(true).open(scene.store.join("1/pre/0")).unwrap();
-    displaced.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let displaced = File::options()
+        .write(true)
+        .open(scene.store.join("1/pre/0"))
+        .unwrap();
+    displaced
+        .set_modified(std::time::SystemTime::UNIX_EPOCH)
+        .unwrap();
     assert!(commit::late_saves(&scene.store).unwrap().is_empty());
     commit::prune(&scene.store, 9).unwrap();
     assert!(!scene.store.join("1/pre").exists());

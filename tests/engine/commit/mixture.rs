@@ -117,7 +117,11 @@ fn settled(
 ) -> bool {
     match outcome {
         Ok(Outcome::Refused { .. }) | Err(_) => {
-            assert_eq!(snapshot(&scene.host), *before, "{what}: refused, but written");
+            assert_eq!(
+                snapshot(&scene.host),
+                *before,
+                "{what}: refused, but written"
+            );
         }
         Ok(Outcome::Committed { .. }) => assert_eq!(snapshot(&scene.host), *after, "{what}"),
         Ok(Outcome::Unsettled { .. }) => {}
@@ -170,10 +174,16 @@ fn calls() -> (usize, usize) {
         let scene = scene();
         assert!(scene.changes().len() >= 40, "{}", scene.changes().len());
         let (outcome, commit) = with_fault(0, Fault::Kill, || scene.commit(1, scene.all()));
-        assert!(matches!(outcome, Ok(Outcome::Committed { .. })), "{outcome:?}");
+        assert!(
+            matches!(outcome, Ok(Outcome::Committed { .. })),
+            "{outcome:?}"
+        );
         assert_eq!(snapshot(&scene.host), snapshot(&scene.agent));
         let (outcome, undo) = with_fault(0, Fault::Kill, || scene.undo(1, 2));
-        assert!(matches!(outcome, Ok(Outcome::Committed { .. })), "{outcome:?}");
+        assert!(
+            matches!(outcome, Ok(Outcome::Committed { .. })),
+            "{outcome:?}"
+        );
         (commit, undo)
     })
 }

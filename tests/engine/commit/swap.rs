@@ -34,7 +34,14 @@ fn a_swap_loop_takes_nothing_outside() {
         let (changes, approved) = (scene.changes(), scene.all());
         stop.store(false, Ordering::Relaxed);
         let swap = || {
-            renameat2(AT_FDCWD, &dir, AT_FDCWD, &trap, RenameFlags::RENAME_EXCHANGE).is_ok()
+            renameat2(
+                AT_FDCWD,
+                &dir,
+                AT_FDCWD,
+                &trap,
+                RenameFlags::RENAME_EXCHANGE,
+            )
+            .is_ok()
         };
         let outcome = std::thread::scope(|threads| {
             let swapper = threads.spawn(|| {
@@ -63,7 +70,11 @@ fn a_swap_loop_takes_nothing_outside() {
             _ => refused += 1,
         }
         scene.recover();
-        assert_eq!(snapshot(outside.path()), untouched, "round {round}, settled");
+        assert_eq!(
+            snapshot(outside.path()),
+            untouched,
+            "round {round}, settled"
+        );
         let stray: Vec<_> = snapshot(&scene.host)
             .into_keys()
             .filter(|path| path.to_string().contains(pvisor::commit::TEMPORARY))

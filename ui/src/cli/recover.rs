@@ -92,7 +92,9 @@ fn of_session(record: &SessionRecord, context: &Context) -> Result<Vec<Recovered
             let mut connection = Connection::open(context, record, Role::Driver)?;
             match connection.call(Request::Recover)? {
                 Reply::Recovered(settled) => Ok(settled),
-                _ => Err(CliError::failure("the session server gave no answer to that")),
+                _ => Err(CliError::failure(
+                    "the session server gave no answer to that",
+                )),
             }
         }
     }
