@@ -127,7 +127,7 @@ each_user! {
         }
         let review = world.pvisor(["review", "last"]).into_command();
         let mut screen = Terminal::open(review, 30, 110);
-        screen.wait_text("no changes");
+        screen.wait_text("No change.");
         screen.send("u");
         screen.wait_text("Put back what commit");
         screen.wait_text("d/1");
