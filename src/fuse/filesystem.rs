@@ -36,8 +36,10 @@ thread_local! {
 /// The overlay behind one mount.
 pub(super) struct Server {
     overlay: Overlay,
+    /// For what the lower's owner may change.
     lifetime: Duration,
-    extended: bool,
+    /// For what only the overlay changes.
+    stable: Duration,
     counts: bool,
 }
 
@@ -49,15 +51,23 @@ impl Server {
         Self {
             overlay,
             lifetime: if extended { FOR_EVER } else { BRIEFLY },
-            extended,
+            stable: if watched { BRIEFLY } else { FOR_EVER },
             counts: watched,
+        }
+    }
+
+    fn lifetime(&self, attr: &Attr) -> Duration {
+        if attr.stable {
+            self.stable
+        } else {
+            self.lifetime
         }
     }
 
     fn entry(&self, reply: ReplyEntry, result: Result<Attr>) {
         match result {
             Ok(attr) => reply.entry(
-                &self.lifetime,
+                &self.lifetime(&attr),
                 &attributes(&attr),
                 Generation(attr.generation),
             ),
@@ -67,7 +77,7 @@ impl Server {
 
     fn attr(&self, reply: ReplyAttr, result: Result<Attr>) {
         match result {
-            Ok(attr) => reply.attr(&self.lifetime, &attributes(&attr)),
+            Ok(attr) => reply.attr(&self.lifetime(&attr), &attributes(&attr)),
             Err(e) => reply.error(errno(e)),
         }
     }
@@ -383,11 +393,11 @@ impl Filesystem for Server {
         match self.overlay.opendir(&caller(req, 0), ino.0) {
             Ok(listing) => {
                 let mut flags = FopenFlags::empty();
-                // With lifetimes of a second the next listing had better bring attributes along;
-                // one that the kernel keeps brings none.
-                if self.extended {
+                // A listing that the kernel keeps brings no attributes along: it serves as long as
+                // those of the last one do.
+                if !self.counts {
                     flags |= FopenFlags::FOPEN_CACHE_DIR;
-                    if listing.unchanged {
+                    if listing.unchanged.is_some_and(|age| age < self.lifetime) {
                         flags |= FopenFlags::FOPEN_KEEP_CACHE;
                     }
                 }
@@ -544,7 +554,7 @@ impl Filesystem for Server {
                 .create(&caller(req, umask), parent.0, name.as_bytes(), mode, flags);
         match result {
             Ok((attr, opened)) => reply.created(
-                &self.lifetime,
+                &self.lifetime(&attr),
                 &attributes(&attr),
                 Generation(attr.generation),
                 FileHandle(opened.handle),

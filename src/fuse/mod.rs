@@ -27,6 +27,9 @@ pub struct Options {
     pub threads: usize,
 }
 
+/// Requests worked on at once where some may wait for a person.
+const WAITING: usize = 24;
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -63,8 +66,14 @@ pub fn serve(device: OwnedFd, overlay: Overlay, options: Options) -> io::Result<
     nix::sys::stat::umask(nix::sys::stat::Mode::empty());
     let mut config = Config::default();
     config.acl = SessionACL::All;
-    config.n_threads = Some(options.threads.max(1));
-    config.clone_fd = options.threads > 1;
+    // Where a person may be asked, many requests may wait at once.
+    let threads = if overlay.guard().decides() {
+        options.threads.max(WAITING)
+    } else {
+        options.threads.max(1)
+    };
+    config.n_threads = Some(threads);
+    config.clone_fd = threads > 1;
     let server = Server::new(overlay, options.cache);
     Session::from_fd(server, device, SessionACL::All, config)?.run()
 }

@@ -60,7 +60,7 @@ impl Overlay {
         let after = self.change(&node, handle, changes)?;
         self.budget.settle(&node, Some(&after));
         self.saw_node(&node, Access::Write, 0);
-        Ok(Self::attr(&node, &after))
+        Ok(self.attr(&node, &after))
     }
 
     /// Ids that the namespace does not know would be `EINVAL`; the caller is told `EPERM` where a
@@ -77,6 +77,7 @@ impl Overlay {
         // Held for changing: a copy-up or a rename must not come between the steps.
         let _tree = self.changing();
         let (place, stat) = self.located_above(node)?;
+        self.budget.note(node, &stat);
         let (dir, name): (BorrowedFd<'_>, &CStr) = (place.dir(), &place.name);
         if changes.uid.is_some() || changes.gid.is_some() {
             calls::chown(dir, name, changes.uid, changes.gid)?;

@@ -49,6 +49,13 @@ impl Budget {
         }
     }
 
+    /// Before a change: what the node's object takes, unless it is known already.
+    pub fn note(&self, node: &Node, stat: &Stat) {
+        if self.limits() {
+            node.state().accounted.get_or_insert(stat.allocated());
+        }
+    }
+
     /// Brings the account up to what a node's object in the upper takes by now.
     pub fn settle(&self, node: &Node, stat: Option<&Stat>) {
         if !self.limits() {
@@ -56,7 +63,7 @@ impl Budget {
         }
         let now = stat.map_or(0, Stat::allocated);
         let mut state = node.state();
-        let before = std::mem::replace(&mut state.accounted, now);
+        let before = state.accounted.replace(now).unwrap_or(0);
         drop(state);
         if now >= before {
             self.used.fetch_add(now - before, Ordering::Relaxed);

@@ -88,7 +88,7 @@ impl Overlay {
                 self.make_at(caller, &parent, &dir, &name, new, sight.whiteout)
             })?;
             let (node, shown) = self.find(&parent, &name, true)?.ok_or(Errno::ENOENT)?;
-            (Self::attr(&node, &shown.stat), node, file)
+            (self.attr(&node, &shown.stat), node, file)
         };
         self.saw(&parent, &name, Access::Create, 0);
         Ok(made)
@@ -229,7 +229,7 @@ impl Overlay {
                 calls::link(place.dir(), &place.name, dir.as_fd(), &name)
             })?;
             let (node, shown) = self.find(&parent, &name, true)?.ok_or(Errno::ENOENT)?;
-            Self::attr(&node, &shown.stat)
+            self.attr(&node, &shown.stat)
         };
         self.saw(&parent, &name, Access::Create, 0);
         Ok(attr)
@@ -246,7 +246,7 @@ impl Overlay {
             if node.is_dir() {
                 return Err(Errno::EISDIR);
             }
-            self.may_remove(caller, &parent, &node)?;
+            self.may_remove(&parent, &node)?;
             let sight = self.sight(&parent, &name)?;
             if sight.lower.is_some_and(|low| low.mount_root) {
                 return Err(Errno::EBUSY);
@@ -342,6 +342,9 @@ impl Overlay {
             .upper
             .is_some_and(|stat| stat.nlink <= 1 || stat.is_dir());
         if was_last {
+            if let Some(stat) = &sight.upper {
+                self.budget.note(node, stat);
+            }
             self.budget.settle(node, None);
             self.table().removed(node);
         }
@@ -359,7 +362,7 @@ impl Overlay {
             if !node.is_dir() {
                 return Err(Errno::ENOTDIR);
             }
-            self.may_remove(caller, &parent, &node)?;
+            self.may_remove(&parent, &node)?;
             let sight = self.sight(&parent, &name)?;
             self.is_empty(&node)?;
             self.keep_orphan(&node, &parent, &name, &sight);
@@ -426,19 +429,6 @@ impl Overlay {
         } else {
             Err(Errno::ENOTEMPTY)
         }
-    }
-
-    /// Sticky directories are the kernel's business; what it cannot know is that nothing may be
-    /// hidden that a copy-up of the parent would need.
-    #[allow(
-        clippy::unused_self,
-        reason = "the place for checks that need the overlay"
-    )]
-    fn may_remove(&self, _: &Caller, _: &Arc<Node>, node: &Arc<Node>) -> Result<()> {
-        if node.state().bare {
-            return Err(Errno::EBUSY);
-        }
-        Ok(())
     }
 
     /// Whether the guard lets a directory be moved or removed as a whole. No lock is held.

@@ -115,6 +115,9 @@ impl Overlay {
             OFlag::O_RDONLY
         };
         let file = File::from(Self::open_place(&place, flags)?);
+        if is_upper {
+            self.budget.note(node, &stat);
+        }
         if cut {
             file.set_len(0).map_err(|e| errno(&e))?;
             // As a truncation by an ordinary process: the special bits go.

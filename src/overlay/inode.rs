@@ -9,6 +9,7 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::calls::{Stat, Time};
 
@@ -106,12 +107,12 @@ pub(super) struct State {
     pub lower_dir: Option<Arc<OwnedFd>>,
     /// What the content was when it was last opened.
     pub stamp: Option<Stamp>,
-    /// The times of both sides of a directory when it was last listed.
-    pub listed: Option<[Option<Time>; 2]>,
+    /// The times of both sides of a directory when it was last listed, and when that was.
+    pub listed: Option<([Option<Time>; 2], Instant)>,
     /// Whether the upper's directory has a default ACL, once asked.
     pub default_acl: Option<bool>,
-    /// Bytes on disk in the upper, as last accounted.
-    pub accounted: u64,
+    /// Bytes on disk in the upper, as last accounted; absent until they are first looked at.
+    pub accounted: Option<u64>,
 }
 
 /// One file, directory, link or node of the merged view.

@@ -6,10 +6,11 @@ use std::ffi::{CStr, CString};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use super::calls::{self, Result, Stat};
+use super::calls::{self, Result, Stat, Time};
 use super::guard::Access;
 use super::inode::{Key, Node, Side};
 use super::{Attr, Caller, Overlay, held};
@@ -30,8 +31,8 @@ pub struct Entry {
 pub struct Listing {
     /// Stands for it in later calls.
     pub handle: u64,
-    /// Nothing has been added or removed since it was last listed.
-    pub unchanged: bool,
+    /// How long ago it was last listed, when nothing has been added or removed since.
+    pub unchanged: Option<Duration>,
 }
 
 /// A merged name before its number is known.
@@ -54,14 +55,11 @@ impl Overlay {
     pub fn opendir(&self, caller: &Caller, id: u64) -> Result<Listing> {
         let node = self.dir_node(id)?;
         self.permit_node(caller, &node, Access::List)?;
-        let times = {
-            let _tree = self.reading();
-            [Side::Upper, Side::Lower].map(|side| {
-                let dir = self.dir_of(&node, side).ok()?;
-                calls::stat_fd(dir.as_fd()).ok().map(|stat| stat.mtime)
-            })
+        let times = self.listing_times(&node);
+        let unchanged = match node.state().listed {
+            Some((before, at)) if before == times => Some(at.elapsed()),
+            _ => None,
         };
-        let unchanged = node.state().listed.replace(times) == Some(times);
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
         let snapshot = Arc::new(Snapshot {
             node: node.clone(),
@@ -73,6 +71,15 @@ impl Overlay {
             .insert(handle, snapshot);
         self.saw_node(&node, Access::List, 0);
         Ok(Listing { handle, unchanged })
+    }
+
+    /// When either side of a directory was last changed.
+    fn listing_times(&self, node: &Arc<Node>) -> [Option<Time>; 2] {
+        let _tree = self.reading();
+        [Side::Upper, Side::Lower].map(|side| {
+            let dir = self.dir_of(node, side).ok()?;
+            calls::stat_fd(dir.as_fd()).ok().map(|stat| stat.mtime)
+        })
     }
 
     /// Closes a directory.
@@ -97,10 +104,12 @@ impl Overlay {
         if let Some(entries) = entries.as_ref().filter(|_| offset != 0) {
             return Ok((snapshot.node.clone(), entries.clone()));
         }
+        let times = self.listing_times(&snapshot.node);
         let fresh = {
             let _tree = self.reading();
             self.merged_names(&snapshot.node)?
         };
+        snapshot.node.state().listed = Some((times, Instant::now()));
         let fresh = Arc::new(self.listed(&snapshot.node, fresh));
         *entries = Some(fresh.clone());
         Ok((snapshot.node.clone(), fresh))
@@ -182,7 +191,7 @@ impl Overlay {
                 let _tree = self.reading();
                 shown.stat = self.node_stat(&node)?;
             }
-            let attr = Self::attr(&node, &shown.stat);
+            let attr = self.attr(&node, &shown.stat);
             let entry = Entry {
                 name: merged.name.to_bytes().to_vec(),
                 id: attr.id,

@@ -227,7 +227,7 @@ impl Overlay {
         }
         let stat = stat.stat;
         self.saw(&parent, &name, Access::Lookup, 0);
-        Ok(Some(Self::attr(&node, &stat)))
+        Ok(Some(self.attr(&node, &stat)))
     }
 
     /// The node of a name and what lies there. The tree is held.

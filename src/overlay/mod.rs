@@ -13,6 +13,7 @@ mod change;
 mod copy_up;
 mod counters;
 mod file;
+mod foreign;
 pub mod guard;
 mod inode;
 mod list;
@@ -67,6 +68,11 @@ pub struct Options {
     pub budget: Option<u64>,
     /// The lower is declared never to change: what was found in it is kept.
     pub immutable_lower: bool,
+    /// This process knows one user and one group, as in a user namespace that maps no others: what
+    /// belongs to anybody else is presented as its own, with the rights it really has. The kernel
+    /// would refuse to remove or rename what belongs to an unknown id (`EOVERFLOW`), whatever the
+    /// directory's mode says.
+    pub one_id: bool,
 }
 
 /// Who asks.
@@ -89,6 +95,9 @@ pub struct Attr {
     pub id: u64,
     /// Tells objects that have the same number one after the other.
     pub generation: u64,
+    /// It lies in the upper: nobody but this overlay changes it, or puts something else under its
+    /// name.
+    pub stable: bool,
     /// Type and permission bits.
     pub mode: u32,
     /// Number of names; 0 once removed.
@@ -229,24 +238,27 @@ impl Overlay {
     }
 
     /// A physical object as this node shows it.
-    fn attr(node: &Node, stat: &Stat) -> Attr {
-        let nlink = {
+    fn attr(&self, node: &Arc<Node>, stat: &Stat) -> Attr {
+        let (nlink, stable) = {
             let state = node.state();
             let merged = state.upper.is_some() && state.lower.is_some();
-            match (node.is_dir(), &state.orphan) {
+            let nlink = match (node.is_dir(), &state.orphan) {
                 (true, Some(_)) => 0,
                 // As the kernel's overlay has it: the number of directories within is not known.
                 (true, None) if merged || state.bare => 1,
                 _ => stat.nlink.saturating_sub(state.hidden),
-            }
+            };
+            (nlink, state.upper.is_some())
         };
+        let (mode, uid, gid) = self.presented(node, stat);
         Attr {
             id: node.id,
             generation: node.generation,
-            mode: stat.mode,
+            stable,
+            mode,
             nlink,
-            uid: stat.uid,
-            gid: stat.gid,
+            uid,
+            gid,
             rdev: stat.rdev,
             size: stat.size,
             blocks: stat.blocks,

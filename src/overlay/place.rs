@@ -234,11 +234,11 @@ impl Overlay {
     pub fn getattr(&self, id: u64, handle: Option<u64>) -> Result<Attr> {
         let node = self.node(id)?;
         if let Some(stat) = handle.and_then(|h| self.handle_stat(h)) {
-            return Ok(Self::attr(&node, &stat?));
+            return Ok(self.attr(&node, &stat?));
         }
         let _tree = self.reading();
         let stat = self.node_stat(&node)?;
-        Ok(Self::attr(&node, &stat))
+        Ok(self.attr(&node, &stat))
     }
 
     /// The path of a node below the root, by a name it is known by; `None` once it has none.

@@ -211,6 +211,7 @@ impl Overlay {
 
     fn replace(&self, from: &End, to: &End, flags: u32) -> Result<()> {
         let (node, seen) = self.ready(from)?;
+        self.may_remove(&from.parent, &node)?;
         let target = self.sight(&to.parent, &to.name)?;
         let replaced = self.find(&to.parent, &to.name, false)?;
         Self::alive(&to.parent)?;
@@ -228,7 +229,8 @@ impl Overlay {
                 (false, true) => return Err(Errno::EISDIR),
                 (false, false) => {}
             }
-            if other.state().bare || target.lower.is_some_and(|low| low.mount_root) {
+            self.may_remove(&to.parent, other)?;
+            if target.lower.is_some_and(|low| low.mount_root) {
                 return Err(Errno::EBUSY);
             }
         }

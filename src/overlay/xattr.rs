@@ -56,11 +56,15 @@ impl Overlay {
             Side::Upper => stored_name(&name).ok_or(Errno::EOPNOTSUPP)?,
             Side::Lower => name,
         };
-        with_subject(&place, &node, OFlag::O_RDONLY, |s| s.get(&stored)).map_err(|e| match e {
+        let value = with_subject(&place, &node, OFlag::O_RDONLY, |s| s.get(&stored));
+        match value {
+            Ok(value) if stored.to_bytes().starts_with(b"system.posix_acl_") => {
+                Ok(known_entries(&value))
+            }
             // Links and special files have none of the user's.
-            Errno::EPERM => Errno::ENODATA,
+            Err(Errno::EPERM) => Err(Errno::ENODATA),
             other => other,
-        })
+        }
     }
 
     /// The names of all attributes.
@@ -99,12 +103,14 @@ impl Overlay {
             self.budget.room_for(value.len() as u64)?;
         }
         self.copy_up(&node, u64::MAX)?;
-        let _tree = self.changing();
-        let (place, _) = self.located_above(&node)?;
-        with_subject(&place, &node, OFlag::O_RDONLY, |s| {
-            s.set(&stored, value, flags)
-        })?;
-        node.state().default_acl = None;
+        {
+            let _tree = self.changing();
+            let (place, _) = self.located_above(&node)?;
+            with_subject(&place, &node, OFlag::O_RDONLY, |s| {
+                s.set(&stored, value, flags)
+            })?;
+            node.state().default_acl = None;
+        }
         self.saw_node(&node, Access::Write, 0);
         Ok(())
     }
@@ -120,10 +126,12 @@ impl Overlay {
             self.getxattr(caller, id, name.to_bytes())?;
         }
         self.copy_up(&node, u64::MAX)?;
-        let _tree = self.changing();
-        let (place, _) = self.located_above(&node)?;
-        let removed = with_subject(&place, &node, OFlag::O_RDONLY, |s| s.remove(&stored));
-        node.state().default_acl = None;
+        let removed = {
+            let _tree = self.changing();
+            let (place, _) = self.located_above(&node)?;
+            node.state().default_acl = None;
+            with_subject(&place, &node, OFlag::O_RDONLY, |s| s.remove(&stored))
+        };
         self.saw_node(&node, Access::Write, 0);
         match removed {
             // An ACL that is not there is as good as removed.
@@ -131,6 +139,27 @@ impl Overlay {
             other => other,
         }
     }
+}
+
+/// An ACL without the entries for ids that this namespace does not know: the kernel takes no value
+/// that holds them, and nobody here could be meant.
+///
+/// Four bytes of version, then eight a piece: tag, rights, id (`struct posix_acl_xattr_entry`).
+fn known_entries(value: &[u8]) -> Vec<u8> {
+    const USER: u16 = 2;
+    const GROUP: u16 = 8;
+    let Some((version, entries)) = value.split_at_checked(4) else {
+        return value.to_vec();
+    };
+    let mut known = version.to_vec();
+    for entry in entries.chunks(8) {
+        let tag = u16::from_le_bytes([entry[0], entry.get(1).copied().unwrap_or_default()]);
+        let unknown = entry.get(4..8) == Some(&[0xff; 4]);
+        if !(unknown && (tag == USER || tag == GROUP)) {
+            known.extend_from_slice(entry);
+        }
+    }
+    known
 }
 
 fn attribute(name: &[u8]) -> Result<CString> {
@@ -168,4 +197,31 @@ fn with_subject<T>(
         });
     }
     call(place.subject(node))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_for_unknown_ids_are_left_out() {
+        let entry = |tag: u8, rights: u8, id: u32| {
+            [&[tag, 0, rights, 0] as &[u8], &id.to_le_bytes()].concat()
+        };
+        let version = 2u32.to_le_bytes().to_vec();
+        let owner = entry(1, 6, u32::MAX);
+        let unknown = entry(2, 4, u32::MAX);
+        let known = entry(2, 4, 1000);
+        let all = [version.clone(), owner.clone(), unknown, known.clone()].concat();
+        assert_eq!(known_entries(&all), [version, owner, known].concat());
+    }
+
+    #[test]
+    fn marks_are_hidden_and_the_users_own_come_back() {
+        let stored = stored_name(c"user.overlay.opaque").expect("kept");
+        assert_eq!(stored.as_c_str(), c"user.overlay.overlay.opaque");
+        assert_eq!(shown_name(&stored).as_deref(), Some(c"user.overlay.opaque"));
+        assert_eq!(shown_name(c"user.overlay.opaque"), None);
+        assert_eq!(stored_name(c"security.capability"), None);
+    }
 }

@@ -20,7 +20,8 @@ pub struct Boundary {
     pub network: String,
     /// Landlock ABI in force, if any.
     pub landlock: Option<u32>,
-    /// Whether the rename of a lower directory is helped over the kernel's `EXDEV`.
+    /// Whether the rename of a lower directory is helped over the kernel's `EXDEV`; never where no
+    /// layer is the kernel's.
     #[serde(default)]
     pub rename_shim: bool,
     /// Whether a seccomp filter is in force.

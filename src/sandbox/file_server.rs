@@ -303,6 +303,8 @@ impl LayerServer {
         let options = Options {
             budget,
             immutable_lower: cache != CacheMode::Default,
+            // The sandbox's namespace maps the caller's alone.
+            one_id: true,
         };
         let overlay = Overlay::new(sources, options, guard)
             .doing_at("looking at the layer of", &layer.root)?;

@@ -20,7 +20,7 @@ use nix::unistd::{ForkResult, Pid, fork, pipe2};
 use super::agent::{Guards, Program, Streams};
 use super::failure::{Doing, Failure};
 use super::file_server::{self, FileServer};
-use super::late::{self, LateKeys};
+use super::late::LateKeys;
 use super::spec::Network;
 use super::supervisor::{Reach, Supervisor};
 use super::view::{self, MountedLayer, View};
@@ -391,17 +391,14 @@ fn await_question(socket: &UnixStream, mut late: Option<&mut LateKeys>) -> Optio
             PollFd::new(socket.as_fd(), PollFlags::POLLIN),
             PollFd::new(late.events(), PollFlags::POLLIN),
         ];
-        let again = if late.is_unsettled() {
-            PollTimeout::from(late::AGAIN)
-        } else {
-            PollTimeout::NONE
-        };
-        match poll(&mut polled, again) {
+        let again = late.again();
+        let timeout = again.map_or(PollTimeout::NONE, PollTimeout::from);
+        match poll(&mut polled, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(_) => return None,
         }
         let asked = polled[0].any().unwrap_or(false);
-        if polled[1].any().unwrap_or(false) || late.is_unsettled() {
+        if polled[1].any().unwrap_or(false) || again.is_some() {
             late.settle();
         }
         if asked {
@@ -431,7 +428,10 @@ fn answer(
             Answer::Entries(walk::walk_upper(layer.upper.as_fd())?)
         }
         Question::Look(layer, paths) => {
-            Answer::Entries(walk::look_upper(named(&layer)?.upper.as_fd(), &paths)?)
+            let layer = named(&layer)?;
+            let _still = shim::still(layer)
+                .map_err(|e| AccessError::io("waiting for", &RelPath::root(), &e))?;
+            Answer::Entries(walk::look_upper(layer.upper.as_fd(), &paths)?)
         }
         Question::Open(layer, path) => {
             *opened = Some(open_regular(named(&layer)?.upper.as_fd(), &path)?);

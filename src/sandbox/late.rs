@@ -3,12 +3,13 @@
 //! the agent's mount namespace and still may mount there.
 //!
 //! Between the host's making and the mask lies about a millisecond. A name that the agent had looked
-//! up before stays absent to it for a while (the kernel's overlay remembers); it is tried again until
-//! it can be hidden.
+//! up before stays absent to it for a while (the kernel remembers, for a second of a file server's
+//! layer); it is tried again until it can be hidden, and may be seen for some 20 milliseconds then.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::AtFlags;
@@ -17,8 +18,12 @@ use nix::sys::stat::{SFlag, fstatat};
 
 use super::{SandboxSpec, hidden, overlay, view};
 
-/// Milliseconds until a place that exists but is not seen yet is looked at again.
-pub(super) const AGAIN: u16 = 500;
+/// Milliseconds until a place that exists but is not seen yet is looked at again: often while a file
+/// server's answers are still believed (a second), later now and then.
+const SOON: u16 = 20;
+const LATER: u16 = 500;
+/// How long it is looked at often.
+const OFTEN: Duration = Duration::from_secs(3);
 
 /// What is waited for.
 pub(super) struct LateKeys {
@@ -33,8 +38,8 @@ pub(super) struct LateKeys {
     masks: OwnedFd,
     /// Below the home directory; those that exist already are masked and not listed.
     missing: Vec<PathBuf>,
-    /// Some of them exist on the host, but could not be hidden yet.
-    unsettled: bool,
+    /// Since when some of them exist on the host that could not be hidden yet.
+    unsettled: Option<Instant>,
 }
 
 impl LateKeys {
@@ -61,7 +66,7 @@ impl LateKeys {
             upper: upper.and_then(|fd| fd.try_clone_to_owned().ok()),
             masks,
             missing,
-            unsettled: false,
+            unsettled: None,
         };
         late.arm();
         // What was made between listing and arming.
@@ -74,19 +79,23 @@ impl LateKeys {
         self.events.as_fd()
     }
 
-    /// Whether [`LateKeys::settle`] should be called again after a while.
-    pub fn is_unsettled(&self) -> bool {
-        self.unsettled
+    /// After how many milliseconds [`LateKeys::settle`] should be called again, if at all.
+    pub fn again(&self) -> Option<u16> {
+        let often = self.unsettled?.elapsed() < OFTEN;
+        Some(if often { SOON } else { LATER })
     }
 
     /// Hides what has appeared.
     pub fn settle(&mut self) {
+        let mut news = false;
         while self
             .events
             .read_events()
             .is_ok_and(|events| !events.is_empty())
-        {}
-        self.unsettled = false;
+        {
+            news = true;
+        }
+        let since = self.unsettled.take().filter(|_| !news);
         let missing = std::mem::take(&mut self.missing);
         for key in missing {
             // A dangling link shows nothing yet.
@@ -97,7 +106,7 @@ impl LateKeys {
                 self.missing.push(key);
             } else if !view::mask(&self.path.join(&key), &self.masks).unwrap_or(false) {
                 self.missing.push(key);
-                self.unsettled = true;
+                self.unsettled = Some(since.unwrap_or_else(Instant::now));
             }
         }
         // Directories on the way to others may be new.

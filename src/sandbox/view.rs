@@ -297,6 +297,9 @@ pub(super) fn mask(path: &Path, store: &OwnedFd) -> Result<bool, Failure> {
         MASK_FILE
     };
     let mount = clone_mount(store.as_fd(), Path::new(name), false).doing_at("hiding", path)?;
-    attach(mount.as_fd(), target.as_fd()).doing_at("hiding", path)?;
-    Ok(true)
+    match attach(mount.as_fd(), target.as_fd()) {
+        // Removed since it was opened: a socket whose service has just ended.
+        Err(Errno::ENOENT) => Ok(false),
+        other => other.doing_at("hiding", path).map(|()| true),
+    }
 }

@@ -28,7 +28,7 @@ const MEASURES: [(&str, &str, f64); 5] = [
 ];
 
 /// Prints seconds for each measure but the start.
-const PROGRAM: &str = r#"
+const PROGRAM: &str = r"
 import os, subprocess, time
 def each(count, do):
     start = time.perf_counter()
@@ -43,7 +43,7 @@ def save(i):
     os.rename('save.tmp', 'save')
 print(each(COUNT, fails), each(COUNT, lambda i: os.rename(f'f{i}', f'f{i + 1}')), each(COUNT, save),
     each(1, lambda i: subprocess.run(['mv', 'large', 'moved'], check=True)))
-"#;
+";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();

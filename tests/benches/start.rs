@@ -9,13 +9,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod beside;
-
 use std::fs;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use beside::{bubblewrap, median, millis};
+use support::beside::{bubblewrap, median, millis};
 use support::user::User;
 use support::{Capability, World, capability, world};
 

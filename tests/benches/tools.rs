@@ -11,8 +11,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod beside;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -20,7 +18,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use beside::{bubblewrap, median, millis};
+use support::beside::{bubblewrap, median, millis};
 use support::user::User;
 use support::{Capability, World, capability, world};
 

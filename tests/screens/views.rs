@@ -86,11 +86,7 @@ fn a_renamed_directory_is_one_row_and_what_differs_below_it() {
     let mut screen = Screen::new(session(), (120, 40));
     screen.wait(500);
     let text = screen.text();
-    for row in [
-        "R lib/old/ -> lib/new/",
-        "lib/old/edited -> edited",
-        "A fresh",
-    ] {
+    for row in ["▸ R old/ -> new/", "lib/old/edited -> edited", "A fresh"] {
         assert!(text.contains(row), "{row}:\n{text}");
     }
     assert!(!text.contains("deep"), "{text}");

@@ -2,6 +2,8 @@
 //! a terminal, a model for real agents, and the capabilities a machine may lack. Owns no assertion
 //! about the product itself.
 
+#[allow(dead_code, reason = "the benches use it, the end-to-end tests do not")]
+pub mod beside;
 pub mod call;
 pub mod capability;
 pub mod changes;

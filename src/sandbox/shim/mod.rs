@@ -60,8 +60,9 @@ pub(super) fn start(
     mounted: &[MountedLayer],
 ) -> Result<Option<UnixStream>, Failure> {
     let mut layers = Vec::new();
-    for layer in spec.layers.iter().filter(|l| l.driver == Driver::Overlayfs) {
-        if let Some(mounted) = mounted.iter().find(|m| m.name == layer.name) {
+    // Our own file server renames directories by itself.
+    for mounted in mounted.iter().filter(|m| m.driver == Driver::Overlayfs) {
+        if let Some(layer) = spec.layers.iter().find(|l| l.name == mounted.name) {
             layers.extend(Staged::of(layer, mounted)?);
         }
     }

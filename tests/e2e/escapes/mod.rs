@@ -22,7 +22,7 @@ use std::sync::OnceLock;
 use crate::support::{Call, Done, World, world};
 
 /// Who merges the layers while an escape is tried.
-pub const DRIVERS: &[&str] = &["overlayfs"];
+pub const DRIVERS: &[&str] = &["overlayfs", "fuse"];
 
 /// What must never be seen inside.
 pub const SECRET: &str = "only-for-the-person-7f3a";

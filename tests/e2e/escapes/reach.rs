@@ -47,11 +47,13 @@ escape! {
         };
         let (ready, go) = (fifo("ready"), fifo("go"));
         // Looks at some of them before they exist, at others only afterwards. What it could read in
-        // the first moment is not judged; once nothing is left to read, nothing ever is again.
+        // the first moment is not judged; once nothing is left to read for longer than any cache
+        // believes what it knows, nothing ever is again.
         let script = format!(
             "ls ~/.aws ~/.config/gh 2>/dev/null; cat {ready} {go}; \
              keys='.ssh/id .aws/credentials .config/gh/hosts.yml .config/op/x .netrc'; cd ~; \
-             for i in $(seq 100); do [ -z \"$(cat $keys 2>/dev/null)\" ] && break; sleep 0.02; done; \
+             n=0; for i in $(seq 1000); do if [ -z \"$(cat $keys 2>/dev/null)\" ]; then n=$((n+1)); else n=0; fi; \
+             [ $n = 80 ] && break; sleep 0.02; done; \
              for i in $(seq 40); do cat $keys 2>/dev/null; ls -A . .config .ssh > /dev/null 2>&1; sleep 0.02; done; \
              cat .plain; echo done",
             ready = ready.display(), go = go.display()

@@ -69,6 +69,7 @@ escape! {
         require!(cell, Capability::Program("cc"));
         for path in [cell.workspace.join("s"), cell.home.join("s")] {
             listen(&path, 0o666);
+            cell.own(&path, 0o666);
             let tried = format!("{} talk {}", attack(), path.display());
             assert!(cell.host(&tried).out().contains(SECRET), "control");
             cell.refused(&tried);

@@ -217,3 +217,30 @@ each_user! {
         assert_eq!(done.out(), "1\nb\n");
     }
 }
+
+each_user! {
+    fn a_sandbox_inside_renames_as_well(world) {
+        require!(world, Capability::Program("python3"));
+        require!(world, Capability::Program("bwrap"));
+        if world.user.uid == 0 {
+            // The kernel lets nobody without capabilities map user id 0.
+            return;
+        }
+        tree(world, "a");
+        tree(world, "in/etc");
+        let inner = world.root.join("inner.py");
+        let program = "import os\nos.rename('a', 'b')\nos.rename(os.path.abspath('b/s'), os.path.abspath('c'))\n\
+                       print(sorted(os.listdir('.')))\n\
+                       os.chroot('in')\nos.rename('/etc', '/x')\nos.rename('/x/s', '/etc')\n\
+                       print(sorted(os.listdir('/')), sorted(os.listdir('/etc')))\n";
+        std::fs::write(&inner, program).unwrap();
+        world.own(&inner, 0o644);
+        let script = format!(
+            "bwrap --unshare-user --uid 0 --cap-add ALL --unshare-pid --ro-bind / / --proc /proc \
+             --bind $PWD $PWD --chdir $PWD python3 {}",
+            inner.display()
+        );
+        let out = world.run_with(&["--allow-nested"], &script).ok().out();
+        assert_eq!(out, "['b', 'c', 'in']\n['etc', 'x'] ['g', 't']\n");
+    }
+}

@@ -9,6 +9,7 @@ mod isolation;
 mod layers;
 mod lifetime;
 mod machine;
+mod served;
 
 use std::path::Path;
 
@@ -53,6 +54,7 @@ const TESTS: &[Test] = tests![
     machine::without_user_namespaces_nothing_runs,
     lifetime::mode_host_is_a_plain_process,
     machine::doctor_tries_every_step_and_leaves_nothing,
+    served::a_script_on_the_mount_does_what_it_does_in_a_copy,
     lifetime::start_cost,
 ];
 

@@ -197,7 +197,8 @@ fn text(record: &SessionRecord) -> String {
         row("landlock", abi.unwrap_or_else(|| "no".into()));
     }
     if !boundary.mode.is_empty() && boundary.mode != "host" {
-        let renames = if boundary.rename_shim {
+        let by_kernel = boundary.layers.iter().any(|l| l.driver == "overlayfs");
+        let renames = if boundary.rename_shim || !by_kernel {
             "as in a plain directory"
         } else {
             "refused for the host's (EXDEV)"

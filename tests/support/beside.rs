@@ -11,14 +11,14 @@ use std::time::Duration;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-use super::support::World;
+use super::world::World;
 
 /// `argv` in `workspace`, in the same kinds of namespaces as ours; `stage` takes what it writes. The
 /// overlay is mounted between fork and exec, so that no shell and no `mount` program is timed.
 pub fn bubblewrap(world: &World, workspace: &Path, stage: &Path, argv: &[&str]) -> Command {
-    for part in ["upper", "work"] {
-        fs::create_dir_all(stage.join(part)).expect("a stage");
-        world.own(&stage.join(part), 0o755);
+    for dir in [stage, &stage.join("upper"), &stage.join("work")] {
+        fs::create_dir_all(dir).expect("a stage");
+        world.own(dir, 0o755);
     }
     let text = |path: &Path| path.to_str().expect("a plain path").to_owned();
     let workspace = text(workspace);
