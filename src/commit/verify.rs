@@ -135,9 +135,9 @@ pub(super) fn entry(
     if found.file_type != expect.file_type {
         return Ok(Some(Conflict::HostTypeChanged));
     }
-    // A file whose bytes may not be read is known by its stat, and moving one of its names moves the
-    // ctime of all.
-    let shares = found.nlink > 1 && is_shut(found);
+    // A file whose bytes may not be read, or were not, is known by its stat, and moving one of its
+    // names moves the ctime of all.
+    let shares = found.nlink.max(expect.nlink) > 1 && (is_shut(found) || expect.digest.is_none());
     if same(found, expect, renamed || shares) {
         return Ok(None);
     }

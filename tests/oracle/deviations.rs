@@ -38,6 +38,12 @@ pub const TABLE: &[Deviation] = &[
         handled: "after such a link an operation that is, or is not, let in (EACCES), or copies another stretch, is taken out",
     },
     Deviation {
+        driver: "overlayfs",
+        condition: "a file of the tree is removed while it is open for reading, and then changed by its descriptor (`fchmod`, `fsetxattr`)",
+        why: "there is no name any more by which it could be copied up: ENOENT or EEXIST",
+        handled: "such an operation is taken out of the script, once it has answered so",
+    },
+    Deviation {
         driver: "overlayfs without the rename shim",
         condition: "a directory of the tree is renamed",
         why: "redirects are off in a user namespace: EXDEV",
@@ -75,7 +81,7 @@ pub const TABLE: &[Deviation] = &[
     },
     Deviation {
         driver: "changes",
-        condition: "a file of the tree that its owner may not read has another mode or other attributes",
+        condition: "a file of the tree that its owner may not read has another mode, other attributes or a further name",
         why: "its bytes cannot be compared, so it counts as modified",
         handled: "either word will do, for an ordinary user",
     },
@@ -145,6 +151,13 @@ pub fn is_lower_rename(op: &Op, answers: (&str, &str), before: &Snapshot) -> boo
     };
     let lower = before.is_dir(from) || *over == Over::Exchange && before.is_dir(to);
     answers.1 == "EXDEV" && lower
+}
+
+/// Whether the operation could not change a removed file by its descriptor.
+pub fn is_lost(op: &Op, answers: (&str, &str)) -> bool {
+    matches!(op, Op::FdChmod { .. } | Op::FdXattr { .. })
+        && answers.0 == "0"
+        && matches!(answers.1, "ENOENT" | "EEXIST")
 }
 
 /// Whether the operation was let in on one side only, or copied another stretch, and a file of the

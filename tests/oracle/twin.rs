@@ -118,6 +118,7 @@ fn compare_once(setting: &Setting, script: &Script, last: Stage) -> Verdict {
         let errnos = (native.errno.as_str(), staged.errno.as_str());
         let kernel = setting.driver == Driver::Overlayfs;
         if kernel && !setting.shim && deviations::is_lower_rename(op, errnos, &before)
+            || kernel && deviations::is_lost(op, errnos)
             || kernel && deviations::is_stale(&script.ops, index, errnos, &before)
         {
             return Verdict::Deviates(index);
