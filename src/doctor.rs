@@ -48,11 +48,8 @@ pub fn examine(state_dir: &Path) -> Report {
     let mut checks = state_directory(state_dir);
     checks.extend(sandbox(state_dir));
     checks.push(landlock());
-    checks.push(device(
-        "/dev/fuse",
-        "file systems of our own",
-        "load the module (`sudo modprobe fuse`); in a container pass `--device /dev/fuse`",
-    ));
+    checks.push(seccomp());
+    checks.push(cgroup());
     checks.push(device(
         "/dev/kvm",
         "virtual machines",
@@ -150,11 +147,48 @@ fn landlock() -> Check {
         ok: abi >= 6,
         needed: false,
         detail: match abi {
-            0 => "not available: sockets of the abstract namespace can be reached".into(),
+            0 => "not available: the mounts alone hold, and sockets of the abstract namespace can \
+                  be reached"
+                .into(),
             1..6 => format!("ABI {abi}: sockets of the abstract namespace can be reached"),
-            _ => format!("ABI {abi}"),
+            _ => format!("works, ABI {abi}"),
         },
         remedy: (abi < 6).then(|| "use Linux 6.12 or newer, with `landlock` in `lsm=`".into()),
+    }
+}
+
+/// Without a filter nothing runs: it is what answers for the kernel's riskier calls.
+fn seccomp() -> Check {
+    let tried = trial::seccomp();
+    Check {
+        name: "seccomp".into(),
+        ok: tried.is_ok(),
+        needed: true,
+        detail: tried.as_ref().err().cloned().unwrap_or("works".into()),
+        remedy: tried
+            .is_err()
+            .then(|| "use a kernel with CONFIG_SECCOMP_FILTER".into()),
+    }
+}
+
+/// What `--memory` and `--cpus` need.
+fn cgroup() -> Check {
+    let tried = trial::cgroup();
+    let ok = tried.as_ref().is_ok_and(|held| held.len() == 3);
+    Check {
+        name: "cgroup for limits".into(),
+        ok,
+        needed: false,
+        detail: match &tried {
+            Ok(held) if ok => format!("works: {}", held.join(", ")),
+            Ok(held) => format!("only {} can be limited", held.join(", ")),
+            Err(reason) => format!("{reason}: `--memory` and `--cpus` are not enforced"),
+        },
+        remedy: (!ok).then(|| {
+            "start pvisor-tui in a delegated cgroup: `systemd-run --user --scope -p Delegate=yes \
+             pvisor-tui ...`"
+                .into()
+        }),
     }
 }
 

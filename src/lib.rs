@@ -32,6 +32,7 @@ pub mod policy;
 pub mod protocol;
 pub mod pty;
 pub mod record;
+pub mod reserve;
 pub mod review;
 pub mod sandbox;
 pub mod session;

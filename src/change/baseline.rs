@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::ops::Bound;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::RelPath;
 use crate::layer::{Digest, Node, content};
+use crate::reserve::{AppendFile, is_full};
 
 /// Largest file whose bytes are copied; larger ones are kept only where the file system can share
 /// their blocks.
@@ -20,6 +21,9 @@ const LARGEST_COPY: u64 = 32 << 20;
 
 /// Bytes copied per layer before no more are kept.
 const COPIED_AT_MOST: u64 = 2 << 30;
+
+/// Name of what is not kept yet.
+const PARTIAL: &str = ".partial";
 
 /// What is known of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -54,8 +58,7 @@ pub(super) struct Baseline {
     dir: PathBuf,
     slots: BTreeMap<RelPath, Slot>,
     root: Option<Node>,
-    index: File,
-    pending: Vec<u8>,
+    index: AppendFile,
     copied: u64,
     scan: u64,
 }
@@ -112,8 +115,7 @@ impl Baseline {
             dir,
             slots,
             root,
-            index,
-            pending: Vec::new(),
+            index: AppendFile::new(index, whole as u64),
             copied,
             scan: 0,
         };
@@ -136,7 +138,8 @@ impl Baseline {
         let fresh = self.dir.join("index.new");
         fs::write(&fresh, &bytes)?;
         fs::rename(&fresh, &path)?;
-        self.index = OpenOptions::new().append(true).open(&path)?;
+        let index = OpenOptions::new().append(true).open(&path)?;
+        self.index = AppendFile::new(index, bytes.len() as u64);
         Ok(())
     }
 
@@ -162,11 +165,11 @@ impl Baseline {
 
     /// Writes what is new to the index.
     pub fn flush(&mut self) -> io::Result<()> {
-        if !self.pending.is_empty() {
-            self.index.write_all(&self.pending)?;
-            self.pending.clear();
+        match self.index.flush() {
+            // It waits in memory until there is room: what is known does not depend on it.
+            Err(error) if is_full(&error) => Ok(()),
+            other => other,
         }
-        Ok(())
     }
 
     /// The record of a path, marked as needed.
@@ -184,7 +187,7 @@ impl Baseline {
     /// Sets the record of a path.
     pub fn set(&mut self, path: &RelPath, record: Record) -> io::Result<()> {
         if self.get(path) != Some(&record) {
-            push(&mut self.pending, &Line::Set(path.clone(), record.clone()))?;
+            self.push(&Line::Set(path.clone(), record.clone()))?;
         }
         let seen = self.scan;
         self.slots.insert(path.clone(), Slot { record, seen });
@@ -194,7 +197,7 @@ impl Baseline {
     /// Forgets a path.
     pub fn forget(&mut self, path: &RelPath) -> io::Result<()> {
         if self.slots.remove(path).is_some() {
-            push(&mut self.pending, &Line::Forget(path.clone()))?;
+            self.push(&Line::Forget(path.clone()))?;
         }
         Ok(())
     }
@@ -231,8 +234,15 @@ impl Baseline {
 
     /// Remembers the upper's own root.
     pub fn set_root(&mut self, node: Node) -> io::Result<()> {
-        push(&mut self.pending, &Line::Root(node.clone()))?;
+        self.push(&Line::Root(node.clone()))?;
         self.root = Some(node);
+        Ok(())
+    }
+
+    fn push(&mut self, line: &Line) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        push(&mut bytes, line)?;
+        self.index.push(&bytes);
         Ok(())
     }
 
@@ -241,15 +251,25 @@ impl Baseline {
     }
 
     /// Keeps the bytes of `file`, which hash to `digest`. Too large a file is left out, and so is
-    /// one that turns out to hold something else by now.
+    /// one that turns out to hold something else by now, or for which the disk has no room.
     pub fn keep(&mut self, digest: Digest, file: &File, size: u64) -> io::Result<()> {
+        match self.copy_in(digest, file, size) {
+            Err(error) if is_full(&error) => {
+                let _ = fs::remove_file(self.dir.join("blobs").join(PARTIAL));
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn copy_in(&mut self, digest: Digest, file: &File, size: u64) -> io::Result<()> {
         let path = self.blob(digest);
         if path.exists() {
             return Ok(());
         }
         let blobs = self.dir.join("blobs");
         fs::create_dir_all(&blobs)?;
-        let partial = blobs.join(".partial");
+        let partial = blobs.join(PARTIAL);
         let target = File::create(&partial)?;
         if content::share_blocks(file, &target).is_err() {
             if size > LARGEST_COPY || self.copied + size > COPIED_AT_MOST {

@@ -41,7 +41,11 @@ pub(super) fn kind(before: Option<&Node>, after: Option<&Node>) -> Option<Change
     if before.mode != after.mode && after.file_type != FileType::Symlink {
         return Some(ChangeKind::Mode);
     }
-    let timed = matches!(after.file_type, FileType::File | FileType::Symlink);
+    // A directory's moves with what lies in it; a socket is never committed.
+    let timed = matches!(
+        after.file_type,
+        FileType::File | FileType::Symlink | FileType::Fifo
+    );
     if before.xattrs != after.xattrs || timed && before.mtime != after.mtime {
         return Some(ChangeKind::Meta);
     }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use crate::layer::Digest;
+use crate::layer::content::hash;
 
 /// Largest content that is held in memory.
 pub(super) const LARGEST_IN_MEMORY: u64 = 64 << 20;
@@ -18,6 +19,12 @@ pub(super) struct Content {
 
 /// Reads `file` from the start; keeps the bytes if there are at most `cap`.
 pub(super) fn read(file: &File, cap: u64) -> io::Result<Content> {
+    if file.metadata()?.len() > cap {
+        return Ok(Content {
+            digest: hash(file)?,
+            bytes: None,
+        });
+    }
     let mut bytes = Vec::new();
     Read::take(file, cap + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 <= cap {
@@ -26,12 +33,10 @@ pub(super) fn read(file: &File, cap: u64) -> io::Result<Content> {
             bytes: Some(bytes),
         });
     }
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&bytes);
+    // It has grown meanwhile.
     drop(bytes);
-    hasher.update_reader(file)?;
     Ok(Content {
-        digest: Digest(*hasher.finalize().as_bytes()),
+        digest: hash(file)?,
         bytes: None,
     })
 }

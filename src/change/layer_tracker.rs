@@ -3,28 +3,34 @@
 
 mod index;
 mod learn;
+mod part;
 mod renames;
 mod seal;
 mod sides;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+pub(super) use part::Look;
+
 use super::baseline::{Baseline, Record};
 use super::conflict::{self, HostDigests, Judgement};
+use super::entries::Entries;
 use super::host::Host;
 use super::ignored::Rules;
 use super::rename::Fingerprint;
 use super::risk::{self, Looks};
-use super::scan;
+use super::scan::{self, Candidate};
 use super::tracker::is_inside;
 use super::{Change, ChangeError, ChangeKind, Class, Conflict, compare};
 use crate::RelPath;
 use crate::diff::FileDiff;
-use crate::layer::{Digest, FileType, HOME, Layer, Node, StageAccess, Tree, UpperEntry, read};
+use crate::layer::{
+    Digest, FileType, Layer, Node, StageAccess, Tree, UpperEntry, is_of_home, points, read,
+};
 
 /// Largest deleted file that is read (for its digest, its lines and renames).
 const LARGEST_DELETED: u64 = 16 << 20;
@@ -50,9 +56,62 @@ struct Known {
     found: Option<(Change, Looks)>,
 }
 
+/// How the host stands to a difference.
+enum Stands {
+    /// It has what the agent has.
+    Alike,
+    /// It has not, and this stands against the change there.
+    Different(Option<Conflict>),
+}
+
+/// What the host's side and the rules say of a difference.
+struct Verdict {
+    class: Class,
+    conflict: Option<Conflict>,
+    /// May be one end of a rename.
+    came: bool,
+    went: bool,
+}
+
+/// How many verdicts may make rows depend on one another.
+#[derive(Default)]
+struct Tally {
+    came: usize,
+    went: usize,
+    inside: usize,
+}
+
+impl Tally {
+    fn count(&mut self, verdict: &Verdict, up: bool) {
+        let step = |number: &mut usize, counts: bool| {
+            *number = match (counts, up) {
+                (false, _) => *number,
+                (true, true) => *number + 1,
+                (true, false) => number.saturating_sub(1),
+            }
+        };
+        step(&mut self.came, verdict.came);
+        step(&mut self.went, verdict.went);
+        step(&mut self.inside, is_inside(verdict.conflict.as_ref()));
+    }
+
+    /// Where something went and something came there may be a rename, and what the host added in a
+    /// directory stands against those above it.
+    fn is_entangled(&self) -> bool {
+        self.came > 0 && self.went > 0 || self.inside > 0
+    }
+}
+
 /// See the module.
 pub(super) struct LayerTracker {
     layer: Layer,
+    /// The upper as it was last seen; `None` when it has to be walked.
+    entries: Option<Entries>,
+    /// The differences of `known` that are changes: the host does not have the same.
+    verdicts: BTreeMap<RelPath, Verdict>,
+    tally: Tally,
+    /// The last change set had rows that depend on other rows.
+    entangled: bool,
     host: Host,
     baseline: Baseline,
     rules: Option<Rules>,
@@ -66,6 +125,8 @@ pub(super) struct LayerTracker {
     index: Option<Node>,
     deleted_budget: u64,
     recheck_budget: (u32, u64),
+    /// See [`super::Tracker::scan_closely`].
+    closely: bool,
 }
 
 impl LayerTracker {
@@ -85,9 +146,13 @@ impl LayerTracker {
                 .and_then(|()| baseline.flush())
                 .map_err(|e| failed("writing the baseline", dir, e))?;
         }
-        let rules = (layer.name != HOME).then(|| Rules::new(&layer.root));
+        let rules = (!is_of_home(&layer.name)).then(|| Rules::new(&layer.root));
         let mut tracker = Self {
             layer,
+            entries: None,
+            verdicts: BTreeMap::new(),
+            tally: Tally::default(),
+            entangled: false,
             host: Host::new(host),
             baseline,
             rules,
@@ -99,6 +164,7 @@ impl LayerTracker {
             index: None,
             deleted_budget: DELETED_AT_MOST,
             recheck_budget: RECHECKED_AT_MOST,
+            closely: false,
         };
         tracker.keep_first_index()?;
         Ok(tracker)
@@ -115,57 +181,127 @@ impl LayerTracker {
     }
 
     /// The layer's changes, in byte order of their paths.
-    pub fn scan(&mut self, access: &dyn StageAccess) -> Result<Vec<Change>, ChangeError> {
-        let mut entries = access.walk(&self.layer.name)?;
-        self.read_acls(&mut entries);
-        self.host.begin();
+    pub fn scan(
+        &mut self,
+        access: &dyn StageAccess,
+        closely: bool,
+    ) -> Result<Vec<Change>, ChangeError> {
+        self.closely = closely;
+        // Until this one is through, nothing that was seen before may be built on.
+        self.entries = None;
+        let mut walked = access.walk(&self.layer.name)?;
+        points::leave_out(&self.layer.dir, &mut walked);
+        self.read_acls(&mut walked);
+        let entries = Entries::new(walked);
+        self.begin();
         self.baseline.begin();
-        self.recheck_budget = RECHECKED_AT_MOST;
-        if let Some(rules) = &mut self.rules {
-            rules.begin();
-        }
         self.keep_index(&entries)?;
         let mut candidates = scan::candidates(&entries, &mut self.host, &mut self.baseline)
             .map_err(self.io("taking the baseline in"))?;
         self.recall_index(&mut candidates)?;
         let mut known = std::mem::take(&mut self.known);
-        let mut fresh = HashMap::with_capacity(candidates.len());
-        let mut found: Vec<(Change, Looks)> = Vec::new();
+        self.known.reserve(candidates.len());
+        self.verdicts.clear();
+        self.tally = Tally::default();
         for candidate in candidates {
-            let path = candidate.path.clone();
-            let old = known.remove(&path);
-            let Some((entry, record)) = self.learn(candidate, old, access)? else {
-                continue;
-            };
-            let (entry, record) = self.follow_index(&path, entry, record, access)?;
-            let change = entry.found.clone();
-            fresh.insert(path, entry);
-            if let Some((mut change, looks)) = change
-                && self.check_host(&mut change, record)?
-            {
-                change.class = self.class(&change);
-                found.push((change, looks));
-            }
+            let old = known.remove(&candidate.path);
+            self.weigh(candidate, old, false, access)?;
         }
-        self.known = fresh;
-        found.extend(self.root_change(&entries)?);
-        found.sort_by(|a, b| a.0.key.cmp(&b.0.key));
-        spread_inside(&mut found);
-        let mut changes = self.pair_renames(found, access);
-        for (change, looks) in &mut changes {
-            change.risks = risk::risks(
-                &change.key.path,
-                &change.kind,
-                change.class,
-                change.before.as_ref(),
-                change.after.as_ref(),
-                *looks,
-            );
-        }
+        let changes = self.assemble(&entries, access)?;
         self.baseline
             .end()
             .map_err(self.io("writing the baseline in"))?;
+        self.entries = Some(entries);
+        Ok(changes)
+    }
+
+    /// Begins a scan of either kind.
+    fn begin(&mut self) {
+        self.host.begin();
+        self.recheck_budget = RECHECKED_AT_MOST;
+        if let Some(rules) = &mut self.rules {
+            rules.begin();
+        }
+    }
+
+    /// Finds out what became of one candidate and remembers it, or forgets what was known. `told`:
+    /// an event has named it.
+    fn weigh(
+        &mut self,
+        candidate: Candidate,
+        old: Option<Known>,
+        told: bool,
+        access: &dyn StageAccess,
+    ) -> Result<(), ChangeError> {
+        let path = candidate.path.clone();
+        self.withdraw(&path);
+        let Some((entry, record)) = self.learn(candidate, old, told, access)? else {
+            return Ok(());
+        };
+        let (entry, record) = self.follow_index(&path, entry, record, access)?;
+        if let Some((change, _)) = &entry.found {
+            let (kind, after) = (&change.kind, change.after.as_ref());
+            if let Stands::Different(conflict) = self.check_host(&path, kind, after, record)? {
+                let class = self.class(change);
+                let pairs = matches!(
+                    change.file_type(),
+                    FileType::File | FileType::Symlink | FileType::Dir
+                );
+                let verdict = Verdict {
+                    class,
+                    conflict,
+                    came: pairs && *kind == ChangeKind::Added && class != Class::GitObject,
+                    went: pairs && *kind == ChangeKind::Deleted,
+                };
+                self.tally.count(&verdict, true);
+                self.verdicts.insert(path.clone(), verdict);
+            }
+        }
+        self.known.insert(path, entry);
+        Ok(())
+    }
+
+    /// Forgets what was said of a path; whether anything was.
+    fn withdraw(&mut self, path: &RelPath) -> bool {
+        let verdict = self.verdicts.remove(path);
+        if let Some(verdict) = &verdict {
+            self.tally.count(verdict, false);
+        }
+        verdict.is_some()
+    }
+
+    /// The change set from what is known of each path.
+    fn assemble(
+        &mut self,
+        entries: &Entries,
+        access: &dyn StageAccess,
+    ) -> Result<Vec<Change>, ChangeError> {
+        let mut found: Vec<(Change, Looks)> = Vec::with_capacity(self.verdicts.len());
+        found.extend(self.verdicts.keys().filter_map(|path| self.row(path)));
+        if let Some(root) = self.root_change(entries)? {
+            found.insert(0, root);
+        }
+        let spread = spread_inside(&mut found);
+        let origins: Vec<_> = entries
+            .iter()
+            .filter_map(|entry| Some((entry.path.clone(), entry.origin.clone()?)))
+            .collect();
+        let mut changes = self.pair_renames(found, &origins, access);
+        self.entangled = spread || !self.renamed.is_empty();
+        for (change, looks) in &mut changes {
+            set_risks(change, *looks);
+        }
         Ok(changes.into_iter().map(|(change, _)| change).collect())
+    }
+
+    /// The row of one path by itself.
+    fn row(&self, path: &RelPath) -> Option<(Change, Looks)> {
+        let verdict = self.verdicts.get(path)?;
+        let (change, looks) = self.known.get(path)?.found.as_ref()?;
+        let mut change = change.clone();
+        change.class = verdict.class;
+        change.conflict.clone_from(&verdict.conflict);
+        Some((change, *looks))
     }
 
     /// ACLs name people as the reader's user namespace numbers them: those that were read inside
@@ -194,27 +330,34 @@ impl LayerTracker {
         }
     }
 
-    /// Looks at the host's side; `false` when it has what the agent has.
-    fn check_host(&mut self, change: &mut Change, mut record: Record) -> Result<bool, ChangeError> {
-        let path = &change.key.path;
+    /// Looks at the host's side.
+    fn check_host(
+        &mut self,
+        path: &RelPath,
+        kind: &ChangeKind,
+        after: Option<&Node>,
+        mut record: Record,
+    ) -> Result<Stands, ChangeError> {
         let judged = conflict::judge(
             path,
             &mut record,
-            change.after.as_ref(),
+            after,
             &mut self.host,
             &mut self.host_digests,
             &mut self.baseline,
         )
         .map_err(|e| failed("looking at", self.layer.root.join(path.as_path()), e))?;
-        match judged {
-            Judgement::Agreed => return Ok(false),
-            Judgement::Unmoved => {}
+        Ok(match judged {
+            Judgement::Agreed => Stands::Alike,
+            Judgement::Unmoved => Stands::Different(None),
             // New names matter only where the directory itself is to go.
             Judgement::Moved(Conflict::HostAddedInside { .. })
-                if !matches!(change.kind, ChangeKind::Deleted | ChangeKind::Type) => {}
-            Judgement::Moved(conflict) => change.conflict = Some(conflict),
-        }
-        Ok(true)
+                if !matches!(kind, ChangeKind::Deleted | ChangeKind::Type) =>
+            {
+                Stands::Different(None)
+            }
+            Judgement::Moved(conflict) => Stands::Different(Some(conflict)),
+        })
     }
 
     fn class(&mut self, change: &Change) -> Class {
@@ -239,11 +382,8 @@ impl LayerTracker {
 
     /// The change of the layer's root itself: its mode and attributes against the upper's root as
     /// it was made.
-    fn root_change(
-        &mut self,
-        entries: &[UpperEntry],
-    ) -> Result<Option<(Change, Looks)>, ChangeError> {
-        let Some(root) = entries.first().filter(|e| e.path.is_root()) else {
+    fn root_change(&mut self, entries: &Entries) -> Result<Option<(Change, Looks)>, ChangeError> {
+        let Some(root) = entries.root() else {
             return Ok(None);
         };
         let Some(made) = self.baseline.root() else {
@@ -266,6 +406,7 @@ impl LayerTracker {
 
     /// See [`super::Tracker::rebase`].
     pub fn rebase(&mut self, mut paths: BTreeSet<RelPath>) -> Result<(), ChangeError> {
+        self.entries = None;
         let from: Vec<RelPath> = paths
             .iter()
             .filter_map(|p| self.renamed.get(p).cloned())
@@ -333,7 +474,18 @@ impl LayerTracker {
                 let shape = |node: &Node| (node.file_type, node.size, node.mode, node.mtime);
                 if shape(&node) == shape(agents) {
                     node.digest = agents.digest;
+                    node.xattrs.clone_from(&agents.xattrs);
                 }
+                Some(node)
+            }
+            // What its owner may not read has attributes that cannot be read either.
+            Some(mut node)
+                if node.file_type == FileType::Dir
+                    && node.mode & 0o400 == 0
+                    && node.mode == agents.mode
+                    && !nix::unistd::geteuid().is_root() =>
+            {
+                node.xattrs.clone_from(&agents.xattrs);
                 Some(node)
             }
             found => found,
@@ -343,6 +495,7 @@ impl LayerTracker {
     /// See [`super::Tracker::distrust`].
     pub fn distrust(&mut self, path: &RelPath) {
         self.known.remove(path);
+        self.entries = None;
     }
 }
 
@@ -354,15 +507,27 @@ fn failed(doing: &'static str, path: PathBuf, source: std::io::Error) -> ChangeE
     }
 }
 
-/// A directory that is to go cannot go while one below it holds names of the host's own.
-fn spread_inside(found: &mut [(Change, Looks)]) {
+fn set_risks(change: &mut Change, looks: Looks) {
+    change.risks = risk::risks(
+        &change.key.path,
+        &change.kind,
+        change.class,
+        change.before.as_ref(),
+        change.after.as_ref(),
+        looks,
+    );
+}
+
+/// A directory that is to go cannot go while one below it holds names of the host's own. Tells
+/// whether there is one.
+fn spread_inside(found: &mut [(Change, Looks)]) -> bool {
     let inside: Vec<(RelPath, Conflict)> = found
         .iter()
         .filter(|(change, _)| is_inside(change.conflict.as_ref()))
         .filter_map(|(change, _)| Some((change.key.path.clone(), change.conflict.clone()?)))
         .collect();
     if inside.is_empty() {
-        return;
+        return false;
     }
     let rows: HashMap<RelPath, usize> = found
         .iter()
@@ -381,4 +546,5 @@ fn spread_inside(found: &mut [(Change, Looks)]) {
             }
         }
     }
+    true
 }

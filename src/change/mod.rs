@@ -5,16 +5,19 @@ mod baseline;
 mod compare;
 mod conflict;
 mod content;
+mod entries;
 mod git_index;
 mod host;
 mod ignored;
 mod layer_tracker;
+mod moved;
 mod rename;
 mod risk;
 mod scan;
 pub mod tracker;
 
-pub use tracker::{ChangeError, Tracker};
+pub use moved::came_along;
+pub use tracker::{ChangeError, Moves, Tracker};
 
 use serde::{Deserialize, Serialize};
 

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::io;
 
 use super::baseline::{Baseline, Record};
+use super::entries::Entries;
 use super::host::Host;
 use crate::RelPath;
 use crate::layer::{FileType, Node, UpperEntry};
@@ -29,17 +30,16 @@ struct Level {
 /// Every candidate of an upper, its own entries first and what they hide behind them. Takes the
 /// baseline of paths that appear for the first time.
 pub(super) fn candidates(
-    entries: &[UpperEntry],
+    entries: &Entries,
     host: &mut Host,
     baseline: &mut Baseline,
 ) -> io::Result<Vec<Candidate>> {
-    let present: HashSet<&RelPath> = entries.iter().map(|e| &e.path).collect();
     let mut found = Vec::with_capacity(entries.len());
     let mut levels = vec![Level {
         path: RelPath::root(),
         hides: false,
     }];
-    for entry in entries {
+    for entry in entries.iter() {
         if entry.path.is_root() {
             continue;
         }
@@ -51,45 +51,7 @@ pub(super) fn candidates(
             levels.pop();
         }
         let parent_hides = levels.last().is_some_and(|l| l.hides);
-        let mut record = match baseline.touch(&entry.path) {
-            Some(record) => record.clone(),
-            // Whatever the host has of this name was never seen by the agent.
-            None if parent_hides => Record {
-                pure: is_dir(entry),
-                ..Record::default()
-            },
-            None => first_sight(entry, host, baseline)?,
-        };
-        let host_dir = record
-            .node
-            .as_ref()
-            .is_some_and(|n| n.file_type == FileType::Dir);
-        let hides = is_dir(entry) && (parent_hides || entry.opaque || record.pure || !host_dir);
-        let merged = is_dir(entry) && !hides;
-        if !merged && !parent_hides {
-            if host_dir && !record.pure && !record.tree {
-                take_tree(&entry.path, host, baseline)?;
-                record.tree = true;
-                baseline.set(&entry.path, record.clone())?;
-            }
-            // Whatever was below and has no entry of its own is lost with it.
-            let lost: Vec<Candidate> = baseline
-                .below(&entry.path)
-                .filter(|(path, record)| record.node.is_some() && !present.contains(path))
-                .map(|(path, record)| Candidate {
-                    path: path.clone(),
-                    record: record.clone(),
-                    after: None,
-                })
-                .collect();
-            baseline.touch_below(&entry.path);
-            found.extend(lost);
-        }
-        found.push(Candidate {
-            path: entry.path.clone(),
-            record,
-            after: (!entry.whiteout).then(|| entry.node.clone()),
-        });
+        let hides = step(entry, parent_hides, entries, host, baseline, &mut found)?;
         if is_dir(entry) {
             levels.push(Level {
                 path: entry.path.clone(),
@@ -98,6 +60,125 @@ pub(super) fn candidates(
         }
     }
     Ok(found)
+}
+
+/// The candidates at these paths, parents before children. A path without an entry is one where
+/// what the host had is gone, or where nothing differs any more; then its record is forgotten.
+pub(super) fn candidates_at<'a>(
+    paths: impl Iterator<Item = &'a RelPath>,
+    entries: &Entries,
+    host: &mut Host,
+    baseline: &mut Baseline,
+) -> io::Result<Vec<Candidate>> {
+    let mut found = Vec::new();
+    let mut above: Option<(RelPath, bool)> = None;
+    for path in paths {
+        let parent = path.parent().unwrap_or_default();
+        let hides = match &above {
+            Some((known, hides)) if *known == parent => *hides,
+            _ => is_hidden_below(&parent, entries, baseline),
+        };
+        match entries.get(path) {
+            Some(entry) => {
+                step(entry, hides, entries, host, baseline, &mut found)?;
+            }
+            None if hides => {
+                if let Some(record) = baseline.touch(path)
+                    && record.node.is_some()
+                {
+                    found.push(Candidate {
+                        path: path.clone(),
+                        record: record.clone(),
+                        after: None,
+                    });
+                }
+            }
+            None => baseline.forget(path)?,
+        }
+        above = Some((parent, hides));
+    }
+    // What a directory hides may be named as well.
+    let mut seen = HashSet::with_capacity(found.len());
+    let fresh: Vec<bool> = found.iter().map(|c| seen.insert(c.path.clone())).collect();
+    let mut fresh = fresh.into_iter();
+    found.retain(|_| fresh.next().unwrap_or(true));
+    Ok(found)
+}
+
+/// Whether nothing of the lower shows in the directory `dir`.
+fn is_hidden_below(dir: &RelPath, entries: &Entries, baseline: &Baseline) -> bool {
+    let mut chain: Vec<RelPath> = dir.ancestors().filter(|p| !p.is_root()).collect();
+    chain.reverse();
+    chain.push(dir.clone());
+    let mut hides = false;
+    for path in chain.iter().filter(|p| !p.is_root()) {
+        match entries.get(path) {
+            Some(entry) if is_dir(entry) => {
+                let record = baseline.get(path);
+                hides = hides || entry.opaque || record.is_none_or(|r| r.pure || !has_host_dir(r));
+            }
+            // A whiteout, or a file in a directory's place.
+            Some(_) => hides = true,
+            // The lower's, unless something above hides it.
+            None => {}
+        }
+    }
+    hides
+}
+
+fn has_host_dir(record: &Record) -> bool {
+    record
+        .node
+        .as_ref()
+        .is_some_and(|n| n.file_type == FileType::Dir)
+}
+
+/// The candidate of one entry, and what it hides; whether nothing of the lower shows in it.
+fn step(
+    entry: &UpperEntry,
+    parent_hides: bool,
+    entries: &Entries,
+    host: &mut Host,
+    baseline: &mut Baseline,
+    found: &mut Vec<Candidate>,
+) -> io::Result<bool> {
+    let mut record = match baseline.touch(&entry.path) {
+        Some(record) => record.clone(),
+        // Whatever the host has of this name was never seen by the agent.
+        None if parent_hides => Record {
+            pure: is_dir(entry),
+            ..Record::default()
+        },
+        None => first_sight(entry, host, baseline)?,
+    };
+    let host_dir = has_host_dir(&record);
+    let hides = is_dir(entry) && (parent_hides || entry.opaque || record.pure || !host_dir);
+    let merged = is_dir(entry) && !hides;
+    if !merged && !parent_hides {
+        if host_dir && !record.pure && !record.tree {
+            take_tree(&entry.path, host, baseline)?;
+            record.tree = true;
+            baseline.set(&entry.path, record.clone())?;
+        }
+        // Whatever was below and has no entry of its own is lost with it.
+        let lost: Vec<Candidate> = baseline
+            .below(&entry.path)
+            .filter(|(path, record)| record.node.is_some() && !entries.has(path))
+            .map(|(path, record)| Candidate {
+                path: path.clone(),
+                record: record.clone(),
+                after: None,
+            })
+            .collect();
+        baseline.touch_below(&entry.path);
+        found.extend(lost);
+    }
+    found.push(Candidate {
+        path: entry.path.clone(),
+        record,
+        after: (!entry.whiteout).then(|| entry.node.clone()),
+    });
+    Ok(hides)
 }
 
 fn is_dir(entry: &UpperEntry) -> bool {

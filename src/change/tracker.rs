@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::layer_tracker::LayerTracker;
+use super::layer_tracker::{LayerTracker, Look};
 use super::{Change, Conflict};
 use crate::LayerPath;
-use crate::layer::{AccessError, Layer, StageAccess};
+use crate::layer::{AccessError, Dirt, Layer, StageAccess};
 use crate::protocol::Contents;
 
 /// Why the change set could not be made.
@@ -31,6 +31,30 @@ pub enum ChangeError {
     NotKept(LayerPath),
 }
 
+/// What became of a change set since it was last told.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Moves {
+    /// Rows, new, different or as before.
+    pub changes: Vec<Change>,
+    /// Layers of which `changes` has every row.
+    pub whole: Vec<String>,
+    /// It has every row of every layer.
+    pub all: bool,
+    /// Rows that are no more, in the other layers.
+    pub gone: Vec<LayerPath>,
+}
+
+impl Moves {
+    /// A change set that was made anew.
+    pub fn everything(changes: Vec<Change>) -> Self {
+        Self {
+            changes,
+            all: true,
+            ..Self::default()
+        }
+    }
+}
+
 /// Computes the change set; keeps what it learnt (digests, diffs) between scans.
 pub struct Tracker {
     layers: Vec<LayerTracker>,
@@ -49,12 +73,52 @@ impl Tracker {
     /// The whole change set as it is now, sorted by key. Takes the baseline of paths that appear
     /// for the first time, and checks the host's side of every change.
     pub fn scan(&mut self, access: &dyn StageAccess) -> Result<Vec<Change>, ChangeError> {
+        self.scan_layers(access, false)
+    }
+
+    /// As [`Tracker::scan`], for somebody who decides on the result: a file that was read a moment
+    /// ago is read again as well, since a store through a memory map need not move its times.
+    pub fn scan_closely(&mut self, access: &dyn StageAccess) -> Result<Vec<Change>, ChangeError> {
+        self.scan_layers(access, true)
+    }
+
+    fn scan_layers(
+        &mut self,
+        access: &dyn StageAccess,
+        closely: bool,
+    ) -> Result<Vec<Change>, ChangeError> {
         let mut changes = Vec::new();
         for layer in &mut self.layers {
-            changes.extend(layer.scan(access)?);
+            changes.extend(layer.scan(access, closely)?);
         }
         changes.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(changes)
+    }
+
+    /// What became of the change set through moves at these paths. Costs what moved, not what there
+    /// is; what makes no event (stores through memory maps, the host's own moves) is found by
+    /// [`Tracker::scan`] only.
+    pub fn look(&mut self, dirt: &Dirt, access: &dyn StageAccess) -> Result<Moves, ChangeError> {
+        let mut moves = Moves::default();
+        for (number, layer) in self.layers.iter_mut().enumerate() {
+            let look = match dirt.paths(number) {
+                Some(paths) if paths.is_empty() => continue,
+                Some(paths) => layer.look(paths, access)?,
+                None => Look::Whole(layer.scan(access, false)?),
+            };
+            match look {
+                Look::Whole(changes) => {
+                    moves.whole.push(layer.name().to_owned());
+                    moves.changes.extend(changes);
+                }
+                Look::Part { changed, gone } => {
+                    moves.changes.extend(changed);
+                    let key = |path| LayerPath::new(layer.name().to_owned(), path);
+                    moves.gone.extend(gone.into_iter().map(key));
+                }
+            }
+        }
+        Ok(moves)
     }
 
     /// After a commit or an undo: the baseline of these paths is what the host has now. A rename

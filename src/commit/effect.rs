@@ -13,7 +13,7 @@ use super::{Approved, Selection};
 pub(super) enum Content {
     /// None are needed: no regular file.
     None,
-    /// The upper's file, whose digest is the node's.
+    /// The upper's file, whose digest is the node's (or its link or pipe with several names).
     Upper {
         path: RelPath,
         /// Device and inode of an upper's file with several names, which shall be one file on the
@@ -180,13 +180,17 @@ fn has_edits(picked: &Chosen) -> bool {
 
 /// All of the agent's entry at `path`.
 pub(super) fn whole(path: &RelPath, node: Node) -> Want {
-    let content = if node.file_type == FileType::File {
-        Content::Upper {
+    let shared = (node.nlink > 1).then_some((node.dev, node.ino));
+    let content = match node.file_type {
+        FileType::File => Content::Upper {
             path: path.clone(),
-            shared: (node.nlink > 1).then_some((node.dev, node.ino)),
-        }
-    } else {
-        Content::None
+            shared,
+        },
+        FileType::Symlink | FileType::Fifo if shared.is_some() => Content::Upper {
+            path: path.clone(),
+            shared,
+        },
+        _ => Content::None,
     };
     Want { node, content }
 }
@@ -304,6 +308,17 @@ fn renamed(
     after: &Node,
     picked: Chosen,
 ) -> Vec<(RelPath, Effect)> {
+    if picked.whole && after.file_type == FileType::Dir {
+        // What lies in it moves by changes of its own, each as it was approved.
+        let gone = Effect::Remove {
+            before: before.clone(),
+        };
+        let come = Effect::Put {
+            before: None,
+            want: whole(path, after.clone()),
+        };
+        return vec![(from.clone(), gone), (path.clone(), come)];
+    }
     if !picked.whole {
         // The rename was not approved: what was goes to the old path, in place.
         return changed(from, path, before, after, picked)

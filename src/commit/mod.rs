@@ -5,6 +5,8 @@
 //! ```text
 //! effect       what an approval means for a path
 //! plan         closure: what has to come along
+//! anchor       the host's files that new names join
+//! names        where further names of a file lie
 //! steps        subtrees, order
 //! preflight    refuse what can be known; temporary names
 //! stage        make the new entries beside their destinations (kept: for an undo)
@@ -20,7 +22,7 @@
 //! - A host's file with further names outside the batch is not replaced; removing one of its names
 //!   is fine, and a mode set in place shows under all of them, as it does everywhere.
 //! - Names that are one file for the agent, or were one on the host and are still alike, become
-//!   one file.
+//!   one file; a new name of a file that the agent left alone becomes a name of the host's own.
 //! - A directory whose removal was approved stays while something in it was not.
 //! - A new file gets the agent's modification time; directories keep theirs only when they come
 //!   back by undo. Owner and group are set where the process may.
@@ -28,6 +30,7 @@
 //!   new one is renamed over it; where leases are not to be had (another owner's file, some
 //!   network file systems) only the comparison before and after guards against a save in between.
 
+mod anchor;
 mod back;
 mod dress;
 mod effect;
@@ -35,10 +38,12 @@ mod host;
 mod kept;
 mod lease;
 mod ledger;
+mod names;
 mod place;
 mod plan;
 mod preflight;
 mod publish;
+mod room;
 #[doc(hidden)]
 pub mod seam;
 mod settle;
@@ -242,8 +247,8 @@ pub fn commit(batch: &Batch<'_>) -> Result<Outcome, CommitError> {
     let roots = transaction::open_roots(batch.layers, &layers_of(batch))?;
     let _locks = transaction::lock(&roots)?;
     match prepared(batch, roots)? {
-        Ok((transaction, contents)) => {
-            let mut stager = stage::Stager::new(batch.access);
+        Ok((transaction, contents, anchors)) => {
+            let mut stager = stage::Stager::new(batch.access, anchors);
             transaction.run(|root, step, index| stager.step(root, step, &contents[index]))
         }
         Err(outcome) => Ok(outcome),
@@ -254,7 +259,7 @@ pub fn commit(batch: &Batch<'_>) -> Result<Outcome, CommitError> {
 pub fn plan(batch: &Batch<'_>) -> Result<Outcome, CommitError> {
     let roots = transaction::open_roots(batch.layers, &layers_of(batch))?;
     Ok(match prepared(batch, roots)? {
-        Ok((transaction, _)) => Outcome::Planned {
+        Ok((transaction, ..)) => Outcome::Planned {
             paths: transaction.paths,
         },
         Err(outcome) => outcome,
@@ -267,8 +272,8 @@ type Contents = Vec<Vec<effect::Content>>;
 fn prepared<'a>(
     batch: &Batch<'a>,
     roots: BTreeMap<String, place::Root>,
-) -> Result<Result<(Transaction<'a>, Contents), Outcome>, CommitError> {
-    let plan = plan::make(batch, &roots);
+) -> Result<Result<(Transaction<'a>, Contents, anchor::Anchors), Outcome>, CommitError> {
+    let plan = plan::make(batch, &roots)?;
     if plan.jobs.is_empty() && plan.refusals.is_empty() {
         return Ok(Err(Outcome::Nothing));
     }
@@ -288,7 +293,7 @@ fn prepared<'a>(
     let mut refusals = plan.refusals;
     refusals.extend(transaction.check(&|layer, path| measure(batch, layer, path))?);
     Ok(if refusals.is_empty() {
-        Ok((transaction, contents))
+        Ok((transaction, contents, plan.anchors))
     } else {
         Err(refused(refusals))
     })

@@ -18,7 +18,7 @@ use nix::unistd::AccessFlags;
 use crate::RelPath;
 use crate::layer::read::{self, ACL_ACCESS, ACL_DEFAULT, node_of, statx};
 use crate::layer::tree::resolve;
-use crate::layer::{Layer, Node};
+use crate::layer::{Driver, Layer, Node};
 
 /// Directory descriptors kept open per root.
 const CACHED: usize = 64;
@@ -43,6 +43,8 @@ pub(super) struct Look {
 pub(super) struct Root {
     pub layer: String,
     pub path: PathBuf,
+    /// The agent saw the host's files with all their names: one it has for itself was cut off.
+    pub keeps_groups: bool,
     dir: Rc<OwnedFd>,
     cache: RefCell<VecDeque<(RelPath, Rc<OwnedFd>)>>,
 }
@@ -50,7 +52,11 @@ pub(super) struct Root {
 impl Root {
     /// Opens the root; it must be a directory itself, not a link to one.
     pub fn open(layer: &Layer) -> io::Result<Self> {
-        Self::at_path(layer.name.clone(), &layer.root)
+        crate::layer::root::check(layer)?;
+        Ok(Self {
+            keeps_groups: layer.driver == Driver::Fuse,
+            ..Self::at_path(layer.name.clone(), &layer.root)?
+        })
     }
 
     /// Opens any directory the same way; used for the store.
@@ -59,6 +65,7 @@ impl Root {
         Ok(Self {
             layer,
             path: path.to_owned(),
+            keeps_groups: false,
             dir: Rc::new(dir),
             cache: RefCell::default(),
         })

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::change::{Change, ChangeKind, Conflict};
-use crate::layer::FileType;
+use crate::layer::{AccessError, FileType};
 use crate::{LayerPath, RelPath};
 
+use super::anchor::{self, Anchors};
 use super::effect::{self, Content, Effect, Want};
 use super::place::{Root, words};
 use super::steps::{self, Job, topmost};
@@ -15,6 +16,8 @@ use super::{Batch, Refusal};
 /// What a batch comes to.
 pub(super) struct Plan {
     pub jobs: Vec<Job>,
+    /// The host's names of files that new names join.
+    pub anchors: Anchors,
     /// Changes that are carried out, approved or joined, in the order of their paths; both names
     /// of a rename.
     pub paths: Vec<LayerPath>,
@@ -22,7 +25,7 @@ pub(super) struct Plan {
 }
 
 /// Makes the plan of a batch. Everything that stands in its way is listed.
-pub(super) fn make(batch: &Batch<'_>, roots: &BTreeMap<String, Root>) -> Plan {
+pub(super) fn make(batch: &Batch<'_>, roots: &BTreeMap<String, Root>) -> Result<Plan, AccessError> {
     let mut planner = Planner {
         batch,
         roots,
@@ -39,17 +42,19 @@ pub(super) fn make(batch: &Batch<'_>, roots: &BTreeMap<String, Root>) -> Plan {
     planner.take_approved();
     planner.join_parents();
     planner.settle_moves();
+    let anchors = anchor::find(batch, roots, &mut planner.effects)?;
     let trees = planner.survey_directories();
     let jobs = steps::in_order(planner.effects, &trees);
-    Plan {
+    Ok(Plan {
         jobs,
+        anchors,
         paths: planner.paths.into_iter().collect(),
         refusals: planner
             .refusals
             .into_iter()
             .map(|(key, reason)| Refusal { key, reason })
             .collect(),
-    }
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -187,7 +192,9 @@ impl Planner<'_> {
             }
         }
         let change = self.batch.changes.get(dir);
-        let Some(change) = change.filter(|c| c.kind == ChangeKind::Added) else {
+        let is_new =
+            |kind: &ChangeKind| matches!(kind, ChangeKind::Added | ChangeKind::Renamed { .. });
+        let Some(change) = change.filter(|c| is_new(&c.kind)) else {
             self.refuse(key, format!("its directory {dir} is no longer on the host"));
             return Parent::Refused;
         };
@@ -234,7 +241,13 @@ impl Planner<'_> {
                 _ => None,
             })
             .collect();
+        let touched = self.touched();
         for (key, from) in moves {
+            // Changing one name of a file changes the others, which this batch removes or moves.
+            let changes = matches!(self.effects.get(&key), Some(Effect::Move { before, after, .. })
+                if (before.mode, &before.xattrs, before.mtime)
+                    != (after.mode, &after.xattrs, after.mtime)
+                    && touched.get(&(before.dev, before.ino)).is_some_and(|names| *names > 1));
             let old = LayerPath::new(key.layer.clone(), from);
             let replaced = old.path.ancestors().any(|dir| {
                 matches!(
@@ -242,16 +255,15 @@ impl Planner<'_> {
                     Some(Effect::Put { .. })
                 )
             });
-            let dir = key
-                .path
-                .parent()
-                .map(|p| LayerPath::new(key.layer.clone(), p));
+            // A directory that is made shut, whatever stands between, cannot be moved into.
             let shut = self.parent(&key) == Parent::Made
-                && matches!(
-                    dir.and_then(|dir| self.effects.get(&dir)),
-                    Some(Effect::Put { want, .. }) if want.node.mode & 0o300 != 0o300
-                );
-            if !replaced && !shut {
+                && key.path.ancestors().any(|dir| {
+                    matches!(
+                        self.effects.get(&LayerPath::new(key.layer.clone(), dir)),
+                        Some(Effect::Put { want, .. }) if want.node.mode & 0o300 != 0o300
+                    )
+                });
+            if !replaced && !shut && !changes {
                 continue;
             }
             if let Some(Effect::Move { before, after, .. }) = self.effects.remove(&key) {
@@ -260,6 +272,20 @@ impl Planner<'_> {
                 self.effects.insert(old, Effect::Remove { before });
             }
         }
+    }
+
+    /// How many names of each file of the host with several the batch removes or moves.
+    fn touched(&self) -> BTreeMap<(u64, u64), u32> {
+        let mut touched = BTreeMap::new();
+        for effect in self.effects.values() {
+            if let Effect::Remove { before } | Effect::Move { before, .. } = effect
+                && before.nlink > 1
+                && before.file_type != FileType::Dir
+            {
+                *touched.entry((before.dev, before.ino)).or_default() += 1;
+            }
+        }
+        touched
     }
 
     /// Looks into directories that go or give way to something else. The result names those that

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::path::Path;
 
 use crate::change::Conflict;
 use crate::layer::{FileType, Node};
@@ -11,9 +11,10 @@ use crate::{LayerPath, RelPath};
 
 use super::lease::{Lease, Patience};
 use super::ledger::{Action, Piece, Source, Step};
+use super::names;
 use super::place::{Root, words};
 use super::verify::{self, Expect, Tree};
-use super::{CommitError, Refusal};
+use super::{CommitError, Refusal, room};
 
 /// Bytes that the upper's file really takes, if that can be told.
 pub(super) type Measure<'a> = dyn Fn(&str, &RelPath) -> Option<u64> + 'a;
@@ -26,6 +27,7 @@ const NAME_MAX: usize = 255;
 pub(super) fn check(
     steps: &mut [Step],
     roots: &BTreeMap<String, Root>,
+    store: &Path,
     measure: &Measure<'_>,
 ) -> Result<Vec<Refusal>, CommitError> {
     let moved = moved(steps);
@@ -34,12 +36,13 @@ pub(super) fn check(
         refusals: Vec::new(),
         opened: steps
             .iter()
-            .filter(|step| turns(step, true))
+            .filter(|step| opens(step))
             .map(Step::key)
             .collect(),
         shut: steps
             .iter()
-            .filter(|step| turns(step, false))
+            // A mode shuts nothing to root.
+            .filter(|step| shuts(step) && !nix::unistd::geteuid().is_root())
             .map(Step::key)
             .collect(),
         names: Names::new()?,
@@ -51,9 +54,9 @@ pub(super) fn check(
         let moved = moved.get(&step.layer).unwrap_or(&none);
         checks.step(step, moved);
     }
-    checks.hard_links(steps);
+    checks.hard_links(steps, store);
     if checks.refusals.is_empty() {
-        checks.space(steps, measure);
+        checks.refusals = room::check(steps, roots, store, measure);
     }
     Ok(checks.refusals)
 }
@@ -71,13 +74,18 @@ pub(super) fn moved(steps: &[Step]) -> BTreeMap<String, BTreeSet<RelPath>> {
     moved
 }
 
-/// Whether a step makes a directory writable (or no longer so).
-fn turns(step: &Step, writable: bool) -> bool {
+/// Whether a step makes a directory writable.
+fn opens(step: &Step) -> bool {
     let open = |node: &Node| node.mode & 0o300 == 0o300;
     matches!(&step.action, Action::Meta { before, after }
-        if before.file_type == FileType::Dir
-            && open(before) != writable
-            && open(after) == writable)
+        if before.file_type == FileType::Dir && !open(before) && open(after))
+}
+
+/// Whether a step takes a directory's owner the right to write or to enter it.
+fn shuts(step: &Step) -> bool {
+    let loses = |before: &Node, after: &Node| before.mode & !after.mode & 0o300 != 0;
+    matches!(&step.action, Action::Meta { before, after }
+        if before.file_type == FileType::Dir && loses(before, after))
 }
 
 /// Makes unguessable names.
@@ -328,7 +336,7 @@ impl Checks<'_> {
         let mut reason = "its directory loses its writability, and so does every one above it";
         let shut;
         match root.writable(&dir.path) {
-            Ok(()) if !self.shut.contains(dir) => return Ok(dir.path.clone()),
+            Ok(()) if !self.is_shut(dir) => return Ok(dir.path.clone()),
             Ok(()) => {}
             Err(e) if e.raw_os_error() == Some(libc::EROFS) => {
                 return Err(format!(
@@ -348,14 +356,24 @@ impl Checks<'_> {
             .ancestors()
             .find(|above| {
                 let key = LayerPath::new(dir.layer.clone(), above.clone());
-                !self.shut.contains(&key) && root.writable(above).is_ok()
+                !self.is_shut(&key) && root.writable(above).is_ok()
             })
             .ok_or_else(|| reason.to_owned())
     }
 
+    /// Whether a directory, or one on the way to it, is shut by the batch.
+    fn is_shut(&self, dir: &LayerPath) -> bool {
+        let above = dir
+            .path
+            .ancestors()
+            .map(|a| LayerPath::new(dir.layer.clone(), a));
+        !self.shut.is_empty()
+            && (self.shut.contains(dir) || above.into_iter().any(|a| self.shut.contains(&a)))
+    }
+
     /// A file with further names on the host must be replaced under all of them.
-    fn hard_links(&mut self, steps: &[Step]) {
-        let mut names: HashMap<(u64, u64), u32> = HashMap::new();
+    fn hard_links(&mut self, steps: &[Step], store: &Path) {
+        let mut counted: HashMap<(u64, u64), u32> = HashMap::new();
         let pieces = |step: &Step| match &step.action {
             Action::Swap { before, .. } => before
                 .iter()
@@ -367,7 +385,7 @@ impl Checks<'_> {
         for step in steps {
             for (_, node) in pieces(step) {
                 if linked(&node) {
-                    *names.entry((node.dev, node.ino)).or_default() += 1;
+                    *counted.entry((node.dev, node.ino)).or_default() += 1;
                 }
             }
         }
@@ -380,9 +398,19 @@ impl Checks<'_> {
                 continue;
             }
             for (path, node) in pieces(step) {
-                let known = names.get(&(node.dev, node.ino)).copied().unwrap_or(0);
+                let known = counted.get(&(node.dev, node.ino)).copied().unwrap_or(0);
                 if linked(&node) && known < node.nlink && path == step.path {
+                    let inode = (node.dev, node.ino);
                     let others = node.nlink - known;
+                    let others = others.saturating_sub(names::kept(store, inode));
+                    // Where the agent saw all names and changed one only, it has cut that one off.
+                    let alone = after[0].node.nlink <= 1;
+                    let cut_off = |root: &Root| {
+                        root.keeps_groups && names::below(&root.path, inode) >= known + others
+                    };
+                    if others == 0 || alone && self.roots.get(&step.layer).is_some_and(cut_off) {
+                        continue;
+                    }
                     self.refuse(
                         step.key(),
                         format!(
@@ -394,67 +422,6 @@ impl Checks<'_> {
             }
         }
     }
-
-    fn space(&mut self, steps: &[Step], measure: &Measure<'_>) {
-        for (layer, root) in self.roots {
-            let Ok(fs) = nix::sys::statvfs::fstatvfs(root.fd().as_fd()) else {
-                continue;
-            };
-            let blocks = if nix::unistd::geteuid().is_root() {
-                fs.blocks_free()
-            } else {
-                fs.blocks_available()
-            };
-            let free = blocks.saturating_mul(fs.fragment_size());
-            let made: Vec<(RelPath, u64)> = steps
-                .iter()
-                .filter(|step| step.layer == *layer)
-                .flat_map(made)
-                .collect();
-            let Some((largest, _)) = made.iter().max_by_key(|(_, size)| *size) else {
-                continue;
-            };
-            let mut needed: u64 = made.iter().map(|(_, size)| whole_blocks(*size)).sum();
-            if needed > free {
-                // Holes may make up for it.
-                let real = |(path, size): &(RelPath, u64)| measure(layer, path).unwrap_or(*size);
-                needed = made.iter().map(|file| whole_blocks(real(file))).sum();
-            }
-            let reason = if needed > free {
-                format!("the batch needs {needed} bytes, its file system has {free} left")
-            } else if fs.files() > 0 && made.len() as u64 > fs.files_free() {
-                "its file system has too few inodes left for the batch".to_owned()
-            } else {
-                continue;
-            };
-            let key = LayerPath::new(layer.clone(), largest.clone());
-            self.refusals.push(Refusal { key, reason });
-        }
-    }
-}
-
-/// The entries a step makes and their apparent sizes.
-fn made(step: &Step) -> Vec<(RelPath, u64)> {
-    let Action::Swap {
-        after,
-        source: Source::Made,
-        ..
-    } = &step.action
-    else {
-        return Vec::new();
-    };
-    after
-        .iter()
-        .map(|piece| {
-            let file = piece.node.file_type == FileType::File;
-            let size = if file { piece.node.size } else { 0 };
-            (piece.path.under(&step.path), size)
-        })
-        .collect()
-}
-
-fn whole_blocks(bytes: u64) -> u64 {
-    bytes.div_ceil(4096) * 4096
 }
 
 /// Said of a file that somebody writes.

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use crate::RelPath;
 use crate::change::Conflict;
+use crate::layer::read::{ACL_ACCESS, ACL_DEFAULT};
 use crate::layer::{FileType, Node};
 
 use super::lease::{Lease, Patience};
 use super::ledger::{Action, Piece, Step};
-use super::place::{Place, Root, look_fd, words, xattrs};
+use super::place::{Place, Root, look_fd, proc_path, words, xattrs};
 use super::verify::{self, Expect, Tree};
 use super::{Refusal, host, preflight};
 
@@ -254,10 +255,25 @@ fn attributes(
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect::<BTreeMap<_, _>>()
     };
+    // Opening it up changes what an ACL says of the owner.
+    let acls = acls(fd);
     if mode & 0o600 != 0o600 && users(before) != users(after) && !nix::unistd::geteuid().is_root() {
         host::set_mode(fd, mode | 0o600)?;
     }
-    xattrs(fd)
+    let mut held = xattrs(fd)?;
+    held.extend(acls);
+    Ok(held)
+}
+
+fn acls(fd: BorrowedFd<'_>) -> Vec<(String, Vec<u8>)> {
+    let path = proc_path(fd);
+    [ACL_ACCESS, ACL_DEFAULT]
+        .into_iter()
+        .filter_map(|name| {
+            let value = xattr::get_deref(&path, name).ok()??;
+            Some((name.to_owned(), value))
+        })
+        .collect()
 }
 
 /// Turns mode, xattrs, owner and time from `before` into `after`, in place. What is neither the
@@ -278,16 +294,22 @@ pub(super) fn adjust(place: &Place, before: &Node, after: &Node) -> io::Result<(
         }
     }
     if before.xattrs != after.xattrs && !is_link {
-        let found = attributes(fd, before, after, found.mode)?;
-        for name in before.xattrs.keys() {
-            if !after.xattrs.contains_key(name) && found.get(name) == before.xattrs.get(name) {
-                host::remove_xattr(fd, name)?;
+        let held = attributes(fd, before, after, found.mode)?;
+        // A user's attributes need the right to write, which an ACL may take away.
+        let wanted = |acl: bool| move |name: &&String| is_acl(name) == acl;
+        let changes = |name: &&String| before.xattrs.get(*name) != after.xattrs.get(*name);
+        for acl in [false, true] {
+            for name in before.xattrs.keys().filter(wanted(acl)) {
+                if !after.xattrs.contains_key(name) && held.get(name) == before.xattrs.get(name) {
+                    host::remove_xattr(fd, name)?;
+                }
             }
-        }
-        for (name, value) in &after.xattrs {
-            let old = before.xattrs.get(name);
-            if old != Some(value) && found.get(name) == old {
-                host::set_xattr(fd, name, value)?;
+            for name in after.xattrs.keys().filter(wanted(acl)).filter(changes) {
+                if held.get(name) == before.xattrs.get(name)
+                    && let Some(value) = after.xattrs.get(name)
+                {
+                    host::set_xattr(fd, name, value)?;
+                }
             }
         }
     }
@@ -304,4 +326,8 @@ pub(super) fn adjust(place: &Place, before: &Node, after: &Node) -> io::Result<(
         host::set_mtime(place, after.mtime)?;
     }
     Ok(())
+}
+
+fn is_acl(name: &str) -> bool {
+    name == ACL_ACCESS || name == ACL_DEFAULT
 }

@@ -5,13 +5,15 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use crate::RelPath;
 use crate::diff;
 use crate::layer::content::{extent, hash};
+use crate::layer::hasher::ContentHasher;
 use crate::layer::{AccessError, Digest, FileType, Node, StageAccess};
 
+use super::anchor::Anchors;
 use super::dress::{dress, own};
 use super::effect::{Content, Picked};
 use super::lease::{Lease, Patience};
@@ -45,6 +47,8 @@ pub(super) struct Stager<'a> {
     clones: bool,
     /// Files made so far that further names may be linked to.
     made: HashMap<(String, Inode), Made>,
+    /// Files that the host has and keeps.
+    anchors: Anchors,
 }
 
 /// An inode that several names share: of the upper, or of the host.
@@ -60,14 +64,15 @@ struct Made {
 }
 
 impl<'a> Stager<'a> {
-    /// Reads the uppers through `access`.
-    pub fn new(access: &'a dyn StageAccess) -> Self {
+    /// Reads the uppers through `access`; new names of files in `anchors` are linked to those.
+    pub fn new(access: &'a dyn StageAccess, anchors: Anchors) -> Self {
         Self {
             access,
             patience: Patience::new(),
             buffer: Vec::new(),
             clones: true,
             made: HashMap::new(),
+            anchors,
         }
     }
 
@@ -120,24 +125,48 @@ impl<'a> Stager<'a> {
         replaced: Option<&Node>,
     ) -> Result<Node, StageError> {
         let place = root.at(path)?;
+        let inodes = shared(content, replaced);
+        if let Some(linked) = self.linked(root, &place, &inodes, node)? {
+            return Ok(linked);
+        }
+        let made = self.new_entry(root, &place, node, content)?;
+        for inode in inodes {
+            self.made.insert(
+                (root.layer.clone(), inode),
+                Made {
+                    at: path.clone(),
+                    node: made.clone(),
+                },
+            );
+        }
+        Ok(made)
+    }
+
+    fn new_entry(
+        &mut self,
+        root: &Root,
+        place: &Place,
+        node: &Node,
+        content: &Content,
+    ) -> Result<Node, StageError> {
         match node.file_type {
             FileType::Dir => {
-                host::create_dir(&place)?;
+                host::create_dir(place)?;
                 return Ok(node.clone());
             }
             FileType::Symlink => {
                 let target = node.target.as_deref().unwrap_or_default();
-                host::create_link(&place, target)?;
-                own(&place, node)?;
-                host::set_mtime(&place, node.mtime)?;
+                host::create_link(place, target)?;
+                own(place, node)?;
+                host::set_mtime(place, node.mtime)?;
             }
             FileType::Fifo => {
-                host::create_fifo(&place)?;
-                own(&place, node)?;
+                host::create_fifo(place)?;
+                own(place, node)?;
                 dress(place.handle()?.as_fd(), node)?;
-                host::set_mtime(&place, node.mtime)?;
+                host::set_mtime(place, node.mtime)?;
             }
-            FileType::File => return self.file(root, &place, path, node, content, replaced),
+            FileType::File => return self.file(root, place, node, content),
             FileType::Socket | FileType::Device => {
                 let name = node.file_type.name();
                 return Err(StageError::Refused(format!("a {name} is never committed")));
@@ -153,34 +182,9 @@ impl<'a> Stager<'a> {
         &mut self,
         root: &Root,
         place: &Place,
-        path: &RelPath,
         node: &Node,
         content: &Content,
-        replaced: Option<&Node>,
     ) -> Result<Node, StageError> {
-        let mut inodes = Vec::new();
-        if let Content::Upper {
-            shared: Some((dev, ino)),
-            ..
-        } = content
-        {
-            inodes.push(Inode::Upper(*dev, *ino));
-        }
-        if let Some(host) = replaced.filter(|host| host.nlink > 1) {
-            inodes.push(Inode::Host(host.dev, host.ino));
-        }
-        for inode in &inodes {
-            if let Some(made) = self.made.get(&(root.layer.clone(), *inode))
-                && alike(&made.node, node)
-            {
-                host::hard_link(&root.at(&made.at)?, place)?;
-                let now = place.look()?.map(|look| look.node);
-                return Ok(verify::with_stat(
-                    &made.node,
-                    &now.unwrap_or_else(|| made.node.clone()),
-                ));
-            }
-        }
         let file = host::create_file(place)?;
         let digest = self.fill(root, &file, node, content)?;
         own(place, node)?;
@@ -188,16 +192,89 @@ impl<'a> Stager<'a> {
         host::set_mtime_fd(file.as_fd(), node.mtime)?;
         let mut made = verify::with_stat(node, &look_fd(file.as_fd())?.node);
         made.digest = Some(digest);
-        for inode in inodes {
-            self.made.insert(
-                (root.layer.clone(), inode),
-                Made {
-                    at: path.clone(),
-                    node: made.clone(),
-                },
-            );
-        }
         Ok(made)
+    }
+
+    /// Makes the entry another name of what was made before, or of what the host keeps.
+    fn linked(
+        &self,
+        root: &Root,
+        place: &Place,
+        inodes: &[Inode],
+        node: &Node,
+    ) -> Result<Option<Node>, StageError> {
+        for inode in inodes {
+            if let Some(made) = self.made.get(&(root.layer.clone(), *inode))
+                && alike(&made.node, node)
+            {
+                host::hard_link(&root.at(&made.at)?, place)?;
+                let now = place.look()?.map(|look| look.node);
+                return Ok(Some(verify::with_stat(
+                    &made.node,
+                    &now.unwrap_or_else(|| made.node.clone()),
+                )));
+            }
+        }
+        for inode in inodes {
+            if let Some(node) = self.anchored(root, place, *inode, node)? {
+                return Ok(Some(node));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Links the new name to the file that the host has of it. What is not that file any more, or
+    /// cannot be linked, is made anew.
+    fn anchored(
+        &self,
+        root: &Root,
+        place: &Place,
+        inode: Inode,
+        node: &Node,
+    ) -> Result<Option<Node>, StageError> {
+        let Inode::Upper(dev, ino) = inode else {
+            return Ok(None);
+        };
+        let Some(at) = self.anchors.get(&(root.layer.clone(), dev, ino)) else {
+            return Ok(None);
+        };
+        let at = root.at(at)?;
+        let Some(look) = at.look()? else {
+            return Ok(None);
+        };
+        let found = &look.node;
+        if (found.file_type, found.size, found.mode) != (node.file_type, node.size, node.mode) {
+            return Ok(None);
+        }
+        let same = match node.file_type {
+            FileType::File => match at.open() {
+                Ok(file) => node.digest == Some(hash(&file)?),
+                // Not even its owner may read it; the scan found it unchanged.
+                Err(e) => e.raw_os_error() == Some(libc::EACCES),
+            },
+            FileType::Symlink => Some(at.read_link()?) == node.target,
+            _ => true,
+        };
+        if !same {
+            return Ok(None);
+        }
+        match host::hard_link(&at, place) {
+            Err(e)
+                if matches!(
+                    e.raw_os_error(),
+                    Some(libc::EPERM | libc::EMLINK | libc::EXDEV)
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(e) => Err(e.into()),
+            Ok(()) => {
+                let now = place
+                    .look()?
+                    .map_or_else(|| found.clone(), |look| look.node);
+                Ok(Some(verify::with_stat(node, &now)))
+            }
+        }
     }
 
     fn fill(
@@ -312,9 +389,31 @@ fn changed() -> StageError {
     StageError::Refused("the agent changed it since it was approved; look at it again".into())
 }
 
-/// Whether two new files may be one.
+/// The inodes that a new entry may have in common with others.
+fn shared(content: &Content, replaced: Option<&Node>) -> Vec<Inode> {
+    let mut inodes = Vec::new();
+    if let Content::Upper {
+        shared: Some((dev, ino)),
+        ..
+    } = content
+    {
+        inodes.push(Inode::Upper(*dev, *ino));
+    }
+    if let Some(host) = replaced.filter(|h| h.nlink > 1 && h.file_type == FileType::File) {
+        inodes.push(Inode::Host(host.dev, host.ino));
+    }
+    inodes
+}
+
+/// Whether two new entries may be one.
 fn alike(a: &Node, b: &Node) -> bool {
-    a.digest.is_some() && a.digest == b.digest && a.mode == b.mode && a.xattrs == b.xattrs
+    let same = match a.file_type {
+        FileType::File => a.digest.is_some() && a.digest == b.digest,
+        FileType::Symlink => a.target == b.target,
+        FileType::Fifo => true,
+        FileType::Dir | FileType::Socket | FileType::Device => false,
+    };
+    a.file_type == b.file_type && same && a.mode == b.mode && a.xattrs == b.xattrs
 }
 
 fn read_all(file: &File) -> io::Result<Vec<u8>> {
@@ -340,21 +439,23 @@ pub(super) fn copy_sparse(
     buffer: &mut Vec<u8>,
 ) -> io::Result<Digest> {
     buffer.resize(CHUNK, 0);
-    let mut hasher = blake3::Hasher::new();
+    // Where blocks are missing there are holes; else asking for each would cost more than it tells.
+    let has_holes = from.metadata()?.blocks() * 512 < len;
+    let mut hasher = ContentHasher::new();
     let mut at = 0;
     let mut written = 0;
     while at < len {
-        let (data, end) = if len <= CHUNK as u64 {
-            (at, len)
-        } else {
+        let (data, end) = if has_holes {
             extent(from, at, len)?
+        } else {
+            (at, len)
         };
-        zeros(&mut hasher, data - at);
+        hasher.skip(data - at);
         at = data;
         while at < end {
             let room = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
             match from.read_at(&mut buffer[..room], at) {
-                Ok(0) => return Ok(Digest(*hasher.finalize().as_bytes())),
+                Ok(0) => return Ok(hasher.finish()),
                 Ok(n) => {
                     hasher.update(&buffer[..n]);
                     host::write_at(to, &buffer[..n], at)?;
@@ -369,18 +470,7 @@ pub(super) fn copy_sparse(
     if written < len {
         host::set_len(to, len)?;
     }
-    Ok(Digest(*hasher.finalize().as_bytes()))
-}
-
-fn zeros(hasher: &mut blake3::Hasher, mut count: u64) {
-    const ZEROS: [u8; 4096] = [0; 4096];
-    while count > 0 {
-        let n = usize::try_from(count)
-            .unwrap_or(ZEROS.len())
-            .min(ZEROS.len());
-        hasher.update(&ZEROS[..n]);
-        count -= n as u64;
-    }
+    Ok(hasher.finish())
 }
 
 fn finish_dir(root: &Root, path: &RelPath, node: &Node) -> io::Result<Node> {

@@ -89,7 +89,7 @@ pub(super) fn lock(roots: &BTreeMap<String, Root>) -> Result<Vec<Flock<File>>, C
 impl Transaction<'_> {
     /// Checks only.
     pub fn check(&mut self, measure: &Measure<'_>) -> Result<Vec<Refusal>, CommitError> {
-        preflight::check(&mut self.steps, &self.roots, measure)
+        preflight::check(&mut self.steps, &self.roots, self.store, measure)
     }
 
     /// Carries the batch out. `make` prepares the new entries of a step.

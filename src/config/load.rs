@@ -96,7 +96,7 @@ pub struct Loaded {
     pub notices: Vec<String>,
     table: Table,
     /// By key path; the entries of a list one by one.
-    origins: BTreeMap<Vec<String>, Vec<Origin>>,
+    pub(super) origins: BTreeMap<Vec<String>, Vec<Origin>>,
 }
 
 /// The built-in settings alone.
@@ -274,6 +274,7 @@ impl Merged {
     /// not fit is blamed on the layer that brought it.
     fn add(&mut self, table: &Table, origin: &Origin, lists: Lists) -> Result<(), ConfigError> {
         check_known(table, default_table()?, origin)?;
+        super::rules::check(table, origin)?;
         lay(
             &mut self.table,
             table,

@@ -5,18 +5,24 @@
 //! The workspace's file is read from the host (never from what an agent staged), only once its
 //! digest was trusted, and it can only tighten: it takes things out of the agent's sight.
 
+pub mod answers;
 pub mod environment;
+pub mod limits;
 pub mod load;
 pub mod mount;
 pub mod nearest;
+pub mod presets;
+mod rules;
 pub mod settings;
 pub mod trust;
 pub mod workspace;
 
+pub use answers::AnswersError;
 pub use environment::{EnvArg, environment};
+pub use limits::LimitSettings;
 pub use load::{Flag, Loaded, Origin, Sources, load};
 pub use mount::{MountError, MountRequest, Places};
-pub use settings::{Config, EnvPolicy, Hangup, SessionSettings};
+pub use settings::{Config, EnvPolicy, Hangup, RuleSettings, SessionSettings};
 pub use trust::{Trust, TrustError};
 pub use workspace::{WORKSPACE_FILE, WorkspaceFile};
 
@@ -90,8 +96,9 @@ impl ConfigError {
                 Some("`pvisor-tui config show` lists every setting".into())
             }
             ConfigError::Loosens { .. } => Some(
-                "a workspace's file may set hide, network = \"none\", env.drop, and mounts with the \
-                 access hide or private"
+                "a workspace's file may set hide, network = \"none\", submounts = \"read\" or \
+                 \"refuse\", env.drop, rules.deny, rules.ask, rules.warn, and mounts with the access \
+                 hide or private"
                     .into(),
             ),
             _ => None,

@@ -1,5 +1,5 @@
 //! `--mount SRC[:DST]:ACCESS`. Owns its grammar (`\:` and `\=` are a plain colon and equals sign,
-//! `SRC=NAME` names a staged layer) and turns it into a [`MountSpec`] with absolute paths.
+//! `SRC=NAME` names a staged layer or a kept directory) and turns it into a [`MountSpec`] with absolute paths.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,10 +16,10 @@ pub enum MountError {
     #[error("the mount {} is not SRC[:DST]:ACCESS", visible(.0))]
     Form(Vec<u8>),
     /// The access is none that exists.
-    #[error("the mount {} has no known access: it is one of read, stage, write, hide, private", visible(.0))]
+    #[error("the mount {} has no known access: it is one of read, stage, write, hide, private, keep", visible(.0))]
     Access(Vec<u8>),
     /// A name was given to something that is no staged layer, or it is no name.
-    #[error("the mount {} names a layer, and only a staged one has a name (letters, digits, `-`, `_`, `.`)", visible(.0))]
+    #[error("the mount {} gives a name, and only what is staged or kept has one (letters, digits, `-`, `_`, `.`)", visible(.0))]
     Name(Vec<u8>),
     /// A staged layer was to appear elsewhere.
     #[error("the mount {} is staged: a staged layer appears at its own path", visible(.0))]
@@ -42,7 +42,7 @@ pub enum MountError {
 pub struct MountRequest {
     /// Host path, may be relative or begin with `~/`.
     pub source: OsString,
-    /// Name of the staged layer.
+    /// Name of the staged layer, or of the kept directory.
     pub name: Option<String>,
     /// Path inside.
     pub target: Option<OsString>,
@@ -115,6 +115,7 @@ pub fn split(typed: &OsStr) -> Result<MountRequest, MountError> {
         b"write" => MountAccess::Write,
         b"hide" => MountAccess::Hide,
         b"private" => MountAccess::Private,
+        b"keep" => MountAccess::Keep,
         _ => return Err(MountError::Access(whole.into())),
     };
     let (source, name) = match split_at(places.0, b'=').as_slice() {
@@ -124,7 +125,9 @@ pub fn split(typed: &OsStr) -> Result<MountRequest, MountError> {
     };
     let name = match name {
         None => None,
-        Some(name) if access == MountAccess::Stage && is_layer_name(name) => {
+        Some(name)
+            if matches!(access, MountAccess::Stage | MountAccess::Keep) && is_layer_name(name) =>
+        {
             Some(String::from_utf8_lossy(name).into_owned())
         }
         Some(_) => return Err(MountError::Name(whole.into())),
@@ -146,7 +149,9 @@ impl MountRequest {
         let absolute = places.absolute(&self.source);
         let source = match self.access {
             // What is taken from sight need not be there.
-            MountAccess::Hide | MountAccess::Private => places.canonical(&self.source),
+            MountAccess::Hide | MountAccess::Private | MountAccess::Keep => {
+                places.canonical(&self.source)
+            }
             _ => absolute
                 .canonicalize()
                 .map_err(|source| MountError::Source {
@@ -165,6 +170,12 @@ impl MountRequest {
                 inside
             }
         };
+        if self.access == MountAccess::Keep && target.exists() && !target.is_dir() {
+            return Err(MountError::Source {
+                path: target,
+                source: io::Error::other("only a directory can be kept"),
+            });
+        }
         if self.access == MountAccess::Stage {
             if target != source {
                 return Err(MountError::StagedElsewhere(typed()));
@@ -272,10 +283,12 @@ mod tests {
     fn mistakes_are_named() {
         assert!(parse("/a").is_err_and(|e| e.contains("SRC[:DST]:ACCESS")));
         assert!(parse("/a:/b:/c:read").is_err_and(|e| e.contains("SRC[:DST]:ACCESS")));
-        assert!(parse("/a:keep").is_err_and(|e| e.contains("read, stage, write, hide, private")));
-        assert!(parse("/a=x:read").is_err_and(|e| e.contains("only a staged one")));
+        assert!(parse("/a:kept").is_err_and(|e| e.contains("hide, private, keep")));
+        assert!(parse("/a=x:read").is_err_and(|e| e.contains("staged or kept")));
         assert!(parse("/a=home:stage").is_err());
         assert!(parse(":read").is_err());
+        let kept = parse("~/.tool=tools:keep").expect("a kept directory");
+        assert_eq!(kept.name.as_deref(), Some("tools"));
     }
 
     #[test]

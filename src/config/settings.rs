@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::sandbox::Mode;
+use super::LimitSettings;
 use crate::sandbox::spec::Network;
+use crate::sandbox::{Mode, Submounts};
 
 /// What becomes of a running command when the screen that started it is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +34,20 @@ pub struct EnvPolicy {
     pub presets: BTreeMap<String, Vec<String>>,
 }
 
+/// Rules on paths, as globs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleSettings {
+    /// Denied.
+    pub deny: Vec<String>,
+    /// Asked about.
+    pub ask: Vec<String>,
+    /// Remarked.
+    pub warn: Vec<String>,
+    /// Entries of the built-in list that do not hold.
+    pub lift: Vec<String>,
+}
+
 /// Every setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,6 +56,8 @@ pub struct Config {
     pub mode: Mode,
     /// The agent's network.
     pub network: Network,
+    /// Whether renames of the host's directories are helped over the kernel's `EXDEV`.
+    pub rename_shim: bool,
     /// What becomes of a running command when the screen that started it is gone.
     pub hangup: Hangup,
     /// Name of a theme.
@@ -53,12 +70,22 @@ pub struct Config {
     pub record_mib: u32,
     /// How many commits of a session can be undone.
     pub keep_undo: u32,
+    /// Seconds a question waits for a person.
+    pub ask_timeout: u32,
     /// Mounts as for `--mount`.
     pub mounts: Vec<String>,
+    /// What becomes of mounts inside staged directories.
+    pub submounts: Submounts,
+    /// What is known of the command: `auto`, `none`, or a preset's name.
+    pub preset: String,
     /// Paths that the agent does not see.
     pub hide: Vec<String>,
     /// Paths of the built-in list that it may see.
     pub unhide: Vec<String>,
+    /// Rules on paths.
+    pub rules: RuleSettings,
+    /// Upper bounds on what the command uses.
+    pub limits: LimitSettings,
     /// The agent's environment.
     pub env: EnvPolicy,
     /// Keys of named actions.

@@ -85,9 +85,15 @@ impl WorkspaceFile {
         for (key, value) in &table {
             match (key.as_str(), value) {
                 ("hide" | "mounts" | "network", _) => {}
+                ("submounts", Value::String(what)) if what == "read" || what == "refuse" => {}
                 ("env", Value::Table(env)) => {
                     if let Some(key) = env.keys().find(|key| *key != "drop") {
                         return Err(loosens(&format!("env.{key}")));
+                    }
+                }
+                ("rules", Value::Table(rules)) => {
+                    if rules.contains_key("lift") {
+                        return Err(loosens("rules.lift"));
                     }
                 }
                 _ => return Err(loosens(key)),
@@ -138,8 +144,10 @@ mod tests {
         for fine in [
             "hide = ['secrets']",
             "network = 'none'",
+            "submounts = 'read'",
             "mounts = ['build:private', 'keys:hide']",
             "[env]\ndrop = ['OPENAI_*']",
+            "[rules]\ndeny = ['*.pem']\nask = ['deploy/**']\nwarn = ['.env']",
         ] {
             assert!(file(fine).table().is_ok(), "{fine}");
         }
@@ -152,6 +160,11 @@ mod tests {
             "[env]\npass = ['AWS_*']",
             "[env.presets]\nbase = ['*']",
             "[env.set]\nLD_PRELOAD = '/w/x.so'",
+            "[rules]\nlift = ['*.pem']",
+            "ask_timeout = 3600",
+            "mounts = ['data:keep']",
+            "submounts = 'stage'",
+            "preset = 'none'",
             "theme = 'dark'",
             "mode = 'host'",
             "[keys]\ncommit = 'j'",

@@ -20,6 +20,8 @@ pub struct UpperEntry {
     pub whiteout: bool,
     /// A directory that hides everything of the lower's directory of this name.
     pub opaque: bool,
+    /// Of a directory: where the host has what it was made of (see [`super::origin`]).
+    pub origin: Option<RelPath>,
     /// When the upper's inode was made, if the file system tells.
     pub born: Option<Timestamp>,
 }
@@ -80,12 +82,30 @@ pub trait StageAccess: Send + Sync {
     /// Every entry of the layer's upper, parents first, siblings in byte order.
     fn walk(&self, layer: &str) -> Result<Vec<UpperEntry>, AccessError>;
 
+    /// The entries at these paths of the layer's upper, in this order; what is not there is left
+    /// out. Behind a directory marked `true` everything below it follows, as in a walk.
+    fn look(&self, layer: &str, paths: &[(RelPath, bool)]) -> Result<Vec<UpperEntry>, AccessError> {
+        let mut walked = self.walk(layer)?;
+        walked.retain(|entry| {
+            paths
+                .iter()
+                .any(|(path, deep)| entry.path == *path || *deep && entry.path.is_within(path))
+        });
+        Ok(walked)
+    }
+
     /// Opens an entry of the upper for reading (regular files only, `O_NOFOLLOW`).
     fn open(&self, layer: &str, path: &RelPath) -> Result<OwnedFd, AccessError>;
 
     /// Puts `path` back to what the lower holds now, in the agent's view: made again, overwritten
     /// in place or removed, subtree included.
     fn restore(&self, layer: &str, path: &RelPath) -> Result<(), AccessError>;
+
+    /// What the layer's upper takes on its disk, in bytes. Where nobody measures better, the sizes
+    /// of its files.
+    fn allocated(&self, layer: &str) -> Result<u64, AccessError> {
+        Ok(self.walk(layer)?.iter().map(|entry| entry.node.size).sum())
+    }
 
     /// `syncfs` of the upper's file system.
     fn sync(&self, layer: &str) -> Result<(), AccessError>;

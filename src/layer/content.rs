@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::unistd::Whence;
 
 use super::Digest;
+use super::hasher::ContentHasher;
 
 /// Bytes read at once.
 const CHUNK: usize = 128 * 1024;
@@ -34,18 +35,28 @@ pub(crate) fn extent(file: &File, at: u64, len: u64) -> io::Result<(u64, u64)> {
     }
 }
 
-/// Hash of a file's content from its beginning, in flat memory; holes count as zeros. The file's
-/// offset neither matters nor moves.
+/// Hash of a file's content from its beginning, in flat memory; holes are not read. Where the
+/// file's offset is does not matter; it may move.
 pub(crate) fn hash(file: &File) -> io::Result<Digest> {
-    let mut hasher = blake3::Hasher::new();
+    let mut hasher = ContentHasher::new();
     let mut buffer = vec![0; CHUNK];
-    let mut offset = 0;
+    let len = file.metadata()?.len();
+    let (mut at, mut end) = (0, 0);
     loop {
-        match file.read_at(&mut buffer, offset) {
-            Ok(0) => return Ok(Digest(*hasher.finalize().as_bytes())),
+        if at == end && at < len && len > CHUNK as u64 {
+            let (data, until) = extent(file, at, len)?;
+            hasher.skip(data - at);
+            (at, end) = (data, until);
+        }
+        // Past the length it had, only to see whether it has grown.
+        let room = if at < end { end - at } else { CHUNK as u64 };
+        let room = usize::try_from(room).unwrap_or(CHUNK).min(CHUNK);
+        match file.read_at(&mut buffer[..room], at) {
+            Ok(0) => return Ok(hasher.finish()),
             Ok(n) => {
                 hasher.update(&buffer[..n]);
-                offset += n as u64;
+                at += n as u64;
+                end = end.max(at);
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),

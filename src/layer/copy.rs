@@ -123,6 +123,15 @@ pub(super) fn carry(
     Ok(())
 }
 
+/// Gives a directory of a mounted view the attributes, mode and modification time of another one.
+pub(crate) fn carry_merged(
+    source: BorrowedFd<'_>,
+    target: BorrowedFd<'_>,
+    node: &Node,
+) -> io::Result<()> {
+    carry(source, target, node, Into::Merged)
+}
+
 fn stored_name(name: Vec<u8>, into: Into) -> Vec<u8> {
     match (into, name.strip_prefix(b"user.overlay.")) {
         (Into::Upper, Some(rest)) => [b"user.overlay.overlay.", rest].concat(),
@@ -132,9 +141,40 @@ fn stored_name(name: Vec<u8>, into: Into) -> Vec<u8> {
 
 /// Mode and time of an entry that must not be opened.
 fn carry_node(dir: BorrowedFd<'_>, name: &[u8], node: &Node) -> io::Result<()> {
-    let mode = Mode::from_bits_truncate(node.mode);
-    nix::sys::stat::fchmodat(dir, name, mode, FchmodatFlags::NoFollowSymlink)?;
+    set_mode_at(dir, name, node.mode)?;
     set_times_at(dir, name, node)
+}
+
+/// `fchmodat2` (Linux 6.6): the same number on every architecture we build for.
+const SYS_FCHMODAT2: libc::c_long = 452;
+
+/// The mode of the entry `name` of `dir`, which is no link.
+///
+/// The C library's way not to follow links leads through `/proc`, which a namespace may not have;
+/// it is the fallback for older kernels.
+pub(crate) fn set_mode_at(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
+    let c_name = std::ffi::CString::new(name)?;
+    // SAFETY: the descriptor is borrowed for the call, the name ends in NUL.
+    let result = unsafe {
+        libc::syscall(
+            SYS_FCHMODAT2,
+            dir.as_raw_fd(),
+            c_name.as_ptr(),
+            mode,
+            libc::AT_SYMLINK_NOFOLLOW,
+        )
+    };
+    if result == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    // ENOSYS from old kernels, EPERM also from filters that do not know the call.
+    if !matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) {
+        return Err(error);
+    }
+    let mode = Mode::from_bits_truncate(mode);
+    nix::sys::stat::fchmodat(dir, name, mode, FchmodatFlags::NoFollowSymlink)?;
+    Ok(())
 }
 
 /// Mode and time of an existing pipe or socket.
@@ -158,7 +198,7 @@ fn mtime(node: &Node) -> TimeSpec {
     TimeSpec::new(node.mtime.sec, i64::from(node.mtime.nsec))
 }
 
-fn set_xattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> io::Result<()> {
+pub(super) fn set_xattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> io::Result<()> {
     let name = std::ffi::CString::new(name)?;
     // SAFETY: the descriptor is borrowed for the call; name ends in NUL; value and length are one
     // slice.

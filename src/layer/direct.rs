@@ -9,7 +9,7 @@ use nix::fcntl::OFlag;
 use super::read::open_file;
 use super::restore::restore_unmounted;
 use super::tree::{Tree, resolve};
-use super::walk::walk_upper;
+use super::walk::{look_upper, walk_upper};
 use super::{AccessError, Layer, StageAccess, UpperEntry};
 use crate::RelPath;
 
@@ -57,6 +57,10 @@ impl DirectAccess {
 impl StageAccess for DirectAccess {
     fn walk(&self, layer: &str) -> Result<Vec<UpperEntry>, AccessError> {
         walk_upper(self.trees(layer)?.upper.root())
+    }
+
+    fn look(&self, layer: &str, paths: &[(RelPath, bool)]) -> Result<Vec<UpperEntry>, AccessError> {
+        look_upper(self.trees(layer)?.upper.root(), paths)
     }
 
     fn open(&self, layer: &str, path: &RelPath) -> Result<OwnedFd, AccessError> {

@@ -6,16 +6,25 @@ pub mod access;
 pub(crate) mod content;
 mod copy;
 pub mod direct;
+pub mod dirt;
+pub(crate) mod hasher;
+pub mod near;
 pub mod node;
+pub(crate) mod origin;
+pub mod points;
 pub mod read;
 pub mod remove;
 pub mod restore;
+pub mod root;
 pub mod tree;
+pub mod usage;
 pub mod walk;
 
 pub use access::{AccessError, StageAccess, UpperEntry};
-pub(crate) use copy::mark_opaque;
+pub(crate) use copy::{carry_merged, mark_opaque};
 pub use direct::DirectAccess;
+pub use dirt::Dirt;
+pub use near::NearAccess;
 pub use node::{Digest, FileType, Node, Timestamp};
 pub use tree::Tree;
 
@@ -27,6 +36,13 @@ use serde::{Deserialize, Serialize};
 pub const WORKSPACE: &str = "workspace";
 /// Name of the layer that holds the caller's home directory.
 pub const HOME: &str = "home";
+
+/// Whether a layer belongs to the caller's home directory: the home itself, or a mount inside it. Its
+/// changes are a group of their own that nothing takes along.
+pub fn is_of_home(name: &str) -> bool {
+    name.strip_prefix(HOME)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
 
 /// Who merges lower and upper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

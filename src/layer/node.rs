@@ -6,6 +6,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::hasher::ContentHasher;
+
 /// Type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -71,14 +73,17 @@ pub struct Timestamp {
     pub nsec: u32,
 }
 
-/// BLAKE3 hash, 32 bytes. Shown as 64 hex digits.
+/// Hash of a content (BLAKE3, by the rule of the `hasher` module), 32 bytes. Shown as 64 hex
+/// digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
     /// Hash of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
-        Self(*blake3::hash(bytes).as_bytes())
+        let mut hasher = ContentHasher::new();
+        hasher.update(bytes);
+        hasher.finish()
     }
 
     /// Reads 64 hex digits.

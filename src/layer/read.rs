@@ -26,7 +26,7 @@ pub enum Side {
 }
 
 /// Marks of the overlay on an upper's entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Marks {
     /// `overlay.opaque=y`: nothing of the lower's directory shows.
     pub opaque: bool,
@@ -34,6 +34,8 @@ pub struct Marks {
     pub xattr_whiteouts: bool,
     /// `overlay.whiteout` is set; counts only on an empty file in a directory with the mark above.
     pub whiteout: bool,
+    /// Where the host has what this directory was made of, see [`super::origin`].
+    pub origin: Option<Vec<u8>>,
 }
 
 /// An entry as it was read.
@@ -131,7 +133,7 @@ pub(crate) fn statx(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<libc:
             dir.as_raw_fd(),
             name.as_ptr(),
             libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH | libc::AT_NO_AUTOMOUNT,
-            libc::STATX_BASIC_STATS | libc::STATX_BTIME,
+            libc::STATX_BASIC_STATS | libc::STATX_BTIME | libc::STATX_MNT_ID,
             &raw mut buffer,
         )
     };
@@ -185,7 +187,7 @@ pub(crate) fn node_of(raw: &libc::statx) -> Node {
 /// Opens the regular file `name` of `dir` for reading. Anything else is refused without having
 /// been opened for reading, so that neither a pipe blocks nor a device acts.
 pub fn open_file(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<File> {
-    let fd = openat(
+    let fd = open_unseen(
         dir,
         name,
         OFlag::O_RDONLY
@@ -193,7 +195,6 @@ pub fn open_file(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<File> {
             | OFlag::O_NONBLOCK
             | OFlag::O_CLOEXEC
             | OFlag::O_NOCTTY,
-        Mode::empty(),
     )?;
     if stat_fd(std::os::fd::AsFd::as_fd(&fd))?.file_type != FileType::File {
         return Err(io::Error::new(
@@ -202,6 +203,22 @@ pub fn open_file(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<File> {
         ));
     }
     Ok(File::from(fd))
+}
+
+/// Opens an entry so that reading it leaves its access time alone, where it is ours: what is looked
+/// at must not change by being looked at.
+fn open_unseen(dir: BorrowedFd<'_>, name: &[u8], flags: OFlag) -> nix::Result<OwnedFd> {
+    match openat(dir, name, flags | OFlag::O_NOATIME, Mode::empty()) {
+        // Somebody else's.
+        Err(nix::errno::Errno::EPERM) => openat(dir, name, flags, Mode::empty()),
+        other => other,
+    }
+}
+
+/// The directory again, to read its names: with an offset of its own, which duplicates share, and
+/// unseen.
+pub(crate) fn to_list(dir: BorrowedFd<'_>) -> io::Result<nix::dir::Dir> {
+    Ok(nix::dir::Dir::from_fd(open_unseen(dir, b".", DIR_FLAGS)?)?)
 }
 
 /// Opens the directory `name` of `dir` for listing; a link is refused.
@@ -218,8 +235,7 @@ pub(crate) const DIR_FLAGS: OFlag = OFlag::O_RDONLY
 
 /// The names in a directory, in byte order, without `.` and `..`.
 pub fn list(dir: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
-    // A descriptor of its own: reading moves the offset that duplicates share.
-    let mut stream = nix::dir::Dir::openat(dir, c".", DIR_FLAGS, Mode::empty())?;
+    let mut stream = to_list(dir)?;
     let mut names = Vec::new();
     for entry in stream.iter() {
         let entry = entry?;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::sys::stat::{FchmodatFlags, Mode};
+use nix::sys::stat::Mode;
 use nix::unistd::UnlinkatFlags;
 
 use super::read;
@@ -85,7 +85,7 @@ fn emptied(dir: BorrowedFd<'_>, name: &[u8], path: RelPath) -> io::Result<Emptie
     let fd = match open_beneath(dir, name) {
         Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
             // A directory its maker locked: ours to unlock, it is about to go.
-            nix::sys::stat::fchmodat(dir, name, Mode::S_IRWXU, FchmodatFlags::NoFollowSymlink)?;
+            super::copy::set_mode_at(dir, name, 0o700)?;
             open_beneath(dir, name)?
         }
         other => other?,

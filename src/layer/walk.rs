@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::read::{self, Seen, Side};
-use super::tree::dir_beneath;
+use super::tree::{self, dir_beneath};
 use super::{AccessError, FileType, UpperEntry};
 use crate::RelPath;
 
@@ -35,12 +35,87 @@ pub fn walk_upper(root: BorrowedFd<'_>) -> Result<Vec<UpperEntry>, AccessError> 
     let seen = read::read_entry(root, b"", Side::Upper)
         .map_err(|e| AccessError::io("reading", &top, &e))?
         .ok_or_else(|| AccessError::io("reading", &top, &io::ErrorKind::NotFound.into()))?;
+    let child =
+        frame(root, b"", top.clone(), &seen).map_err(|e| AccessError::io("listing", &top, &e))?;
     let device = seen.node.dev;
-    let mut stack = vec![
-        frame(root, b"", top.clone(), &seen).map_err(|e| AccessError::io("listing", &top, &e))?,
-    ];
     let mut found = vec![entry(top, seen, false)];
+    descend(root, device, child, &mut found)?;
+    Ok(found)
+}
 
+/// The entries at these paths, in this order, as [`walk_upper`] would report them: one that is not
+/// there is left out, and of a directory marked `true` everything below follows it.
+pub fn look_upper(
+    root: BorrowedFd<'_>,
+    paths: &[(RelPath, bool)],
+) -> Result<Vec<UpperEntry>, AccessError> {
+    let mut found = Vec::with_capacity(paths.len());
+    // Siblings come one after another: their directory is opened once.
+    let mut at: Option<(RelPath, Option<Parent>)> = None;
+    for (path, deep) in paths {
+        let parent = path.parent().unwrap_or_default();
+        if at.as_ref().is_none_or(|(known, _)| *known != parent) {
+            let opened = match Parent::open(root, &parent) {
+                Err(e) if tree::is_absent(&e) => None,
+                other => Some(other.map_err(|e| AccessError::io("opening", &parent, &e))?),
+            };
+            at = Some((parent, opened));
+        }
+        let Some(dir) = at.as_ref().and_then(|(_, dir)| dir.as_ref()) else {
+            continue;
+        };
+        let name = path.file_name().unwrap_or_default();
+        let Some(seen) = read::read_entry(dir.fd.as_fd(), name, Side::Upper)
+            .map_err(|e| AccessError::io("reading", path, &e))?
+        else {
+            continue;
+        };
+        let below = *deep && seen.node.file_type == FileType::Dir && seen.node.dev == dir.device;
+        let child = if below {
+            match frame(dir.fd.as_fd(), name, path.clone(), &seen) {
+                Ok(child) => Some(child),
+                Err(e) if gone(&e) => continue,
+                Err(e) => return Err(AccessError::io("listing", path, &e)),
+            }
+        } else {
+            None
+        };
+        found.push(entry(path.clone(), seen, dir.xattr_whiteouts));
+        if let Some(child) = child {
+            descend(root, dir.device, child, &mut found)?;
+        }
+    }
+    Ok(found)
+}
+
+/// The directory that holds what is looked at.
+struct Parent {
+    fd: OwnedFd,
+    device: u64,
+    xattr_whiteouts: bool,
+}
+
+impl Parent {
+    fn open(root: BorrowedFd<'_>, path: &RelPath) -> io::Result<Self> {
+        let fd = dir_beneath(root, path)?;
+        let seen = read::read_entry(fd.as_fd(), b"", Side::Upper)?
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        Ok(Self {
+            fd,
+            device: seen.node.dev,
+            xattr_whiteouts: seen.marks.xattr_whiteouts,
+        })
+    }
+}
+
+/// Everything below a directory, on its own file system.
+fn descend(
+    root: BorrowedFd<'_>,
+    device: u64,
+    top: Frame,
+    found: &mut Vec<UpperEntry>,
+) -> Result<(), AccessError> {
+    let mut stack = vec![top];
     while let Some(current) = stack.last_mut() {
         let Some(name) = current.names.next() else {
             stack.pop();
@@ -88,7 +163,7 @@ pub fn walk_upper(root: BorrowedFd<'_>) -> Result<Vec<UpperEntry>, AccessError> 
             stack.push(child);
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 fn frame(dir: BorrowedFd<'_>, name: &[u8], path: RelPath, seen: &Seen) -> io::Result<Frame> {
@@ -122,6 +197,7 @@ fn gone(error: &io::Error) -> bool {
 
 fn entry(path: RelPath, seen: Seen, in_marked_dir: bool) -> UpperEntry {
     let node = seen.node;
+    let origin = seen.marks.origin.as_deref();
     let by_device = node.file_type == FileType::Device
         && node.rdev == 0
         // A block device 0/0 has the same number but hides nothing; its mode bits tell.
@@ -131,6 +207,9 @@ fn entry(path: RelPath, seen: Seen, in_marked_dir: bool) -> UpperEntry {
     UpperEntry {
         opaque: seen.marks.opaque && node.file_type == FileType::Dir,
         whiteout: by_device || by_attribute,
+        origin: origin
+            .filter(|_| node.file_type == FileType::Dir)
+            .and_then(|origin| RelPath::new(origin).ok()),
         born: seen.born,
         path,
         node,

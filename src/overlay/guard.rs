@@ -1,10 +1,13 @@
 //! What the overlay asks before it does something, and what it tells afterwards. Owns the contract
 //! between the file system and whoever holds the rules and the observation log.
 
+use serde::{Deserialize, Serialize};
+
 use crate::RelPath;
 
 /// A kind of access, as rules and the observation log count them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Access {
     /// A name was looked up or its attributes were read.
     Lookup,

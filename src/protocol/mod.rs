@@ -12,11 +12,12 @@ use crate::LayerPath;
 use crate::commit::Outcome;
 use crate::diff::ItemRef;
 use crate::layer::{AccessError, Digest};
+use crate::policy::{Answer, Observations, Pattern, Scope};
 use crate::sandbox::spec::TerminalSize;
 use crate::session::state::{SessionState, Update};
 
 /// Version of these messages; part of the socket's path, so that versions never meet by accident.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// What a client may do. Enforced by the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -125,6 +126,21 @@ pub enum Request {
     Discard,
     /// End the server if no command runs (before another takes the session over).
     Retire,
+    /// Answer a question about a path.
+    Answer {
+        /// Its number.
+        ask: u64,
+        /// What is said.
+        allow: bool,
+        /// How long it holds.
+        scope: Scope,
+        /// What it is about when it holds for more than once.
+        pattern: Pattern,
+    },
+    /// A remembered answer no longer holds.
+    Forget(Answer),
+    /// The observation log, as far as a screen wants it.
+    Observed,
     /// The client is about to leave on purpose: its end is no hang-up, the command goes on. No
     /// reply.
     Detach,
@@ -156,6 +172,8 @@ pub enum Reply {
     Outcome(Outcome),
     /// Answer to [`Request::Contents`].
     Contents(Contents),
+    /// Answer to [`Request::Observed`]; `None` when nothing is counted in this session.
+    Observed(Option<Box<Observations>>),
 }
 
 /// A request that was not carried out, and what to do about it.
@@ -178,6 +196,9 @@ pub enum Failure {
         /// Its digest now.
         now: Digest,
     },
+    /// No question of this number waits.
+    #[error("no question has the number {0}: it was answered, or never asked")]
+    UnknownAsk(u64),
     /// The command is running.
     #[error("the command is still running")]
     Running,

@@ -56,9 +56,14 @@ pub fn decide(
 /// Whether `commit --all` and `approve --all` take this change: not in the layer `home`, not
 /// ignored (unless `ignored`), and something that can be committed at all.
 pub fn is_taken_by_all(change: &Change, ignored: bool) -> bool {
-    change.key.layer != layer::HOME
+    !layer::is_of_home(&change.key.layer)
         && (ignored || change.class != Class::Ignored)
         && !change.risks.contains(&Risk::Uncommittable)
+}
+
+/// Whether `revert --all` takes this change back: as above, and what cannot be committed as well.
+pub fn is_reverted_by_all(change: &Change) -> bool {
+    change.key.layer != layer::HOME && change.class != Class::Ignored
 }
 
 /// The decisions that `--all` makes: everything it takes (see [`is_taken_by_all`]) is approved but

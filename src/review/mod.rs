@@ -9,9 +9,9 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub use decide::{approve_all, decide, is_taken_by_all};
+pub use decide::{approve_all, decide, is_reverted_by_all, is_taken_by_all};
 pub use resolve::{item_summary, line_verdict, overruled, reason, resolve, summary};
-pub use target::{Meant, expand, parse_item};
+pub use target::{Meant, covers, expand, parse_item, places};
 
 use std::collections::BTreeMap;
 

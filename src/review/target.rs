@@ -37,9 +37,10 @@ pub fn expand(
             {
                 return Ok(vec![(path.clone(), None)]);
             }
+            let places = places(changes, path);
             let mut meant: Vec<&Change> = changes
                 .values()
-                .filter(|change| covers(path, change))
+                .filter(|change| covers(&places, change))
                 .collect();
             if meant.is_empty() {
                 return Err(Failure::UnknownPath(path.clone()));
@@ -100,10 +101,26 @@ fn find<'a>(
         .ok_or_else(|| Failure::UnknownPath(path.clone()))
 }
 
-fn covers(path: &LayerPath, change: &Change) -> bool {
-    change.key.layer == path.layer
-        && (change.key.path.is_within(&path.path)
-            || change.from().is_some_and(|from| from.is_within(&path.path)))
+/// Where what a path means lies: there, and where a directory of this name was renamed to, so that
+/// it is the same under either name.
+pub fn places(changes: &BTreeMap<LayerPath, Change>, path: &LayerPath) -> Vec<LayerPath> {
+    let renamed = changes.values().filter(|change| {
+        change.key.layer == path.layer && change.from() == Some(&path.path) && is_directory(change)
+    });
+    let mut places = vec![path.clone()];
+    places.extend(renamed.map(|change| change.key.clone()));
+    places
+}
+
+/// Whether a change lies in one of these places, by either of its names.
+pub fn covers(places: &[LayerPath], change: &Change) -> bool {
+    places.iter().any(|place| {
+        change.key.layer == place.layer
+            && (change.key.path.is_within(&place.path)
+                || change
+                    .from()
+                    .is_some_and(|from| from.is_within(&place.path)))
+    })
 }
 
 fn is_directory(change: &Change) -> bool {

@@ -4,15 +4,20 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow};
 
 use super::failure::{Doing, Failure, shown};
+use super::landlock::Fence;
 use super::namespace::{close_at_exec, leave};
+use super::spec::{Limits, SandboxSpec};
+use super::wire::send_fds;
+use super::{Mode, limits, seccomp, shim};
 use crate::pty;
 
 /// The command's ends of its standard streams.
@@ -33,6 +38,33 @@ pub(super) struct Program {
     environment: Vec<CString>,
     /// As the person typed it, made harmless.
     name: String,
+    /// What it is locked in with besides.
+    guards: Guards,
+}
+
+/// What the command puts on itself before exec, after everything it needs more rights for.
+#[derive(Default)]
+pub(super) struct Guards {
+    /// Upper bounds.
+    limits: Limits,
+    /// `cgroup.procs` of the command's own cgroup.
+    cgroup: Option<OwnedFd>,
+    /// Landlock.
+    fence: Option<Fence>,
+    /// Whether it may make user namespaces of its own.
+    nested: bool,
+}
+
+impl Guards {
+    /// Those of this specification; `cgroup` is an open `cgroup.procs`.
+    pub fn of(spec: &SandboxSpec, cgroup: Option<OwnedFd>) -> Self {
+        Self {
+            limits: spec.limits,
+            cgroup,
+            fence: (spec.mode == Mode::Staged).then(|| Fence::of(spec)),
+            nested: spec.nested,
+        }
+    }
 }
 
 /// How far an agent is locked in before exec.
@@ -46,8 +78,14 @@ pub(super) enum Confinement {
 
 /// What a child tells its parent through a pipe that closes at exec.
 pub(super) mod told {
-    /// Landlock is in force.
+    /// Renames are reported to their server; a zero follows.
+    pub const RENAMES: u8 = b'R';
+    /// Landlock is in force; its ABI follows.
     pub const LANDLOCK: u8 = b'L';
+    /// The seccomp filter is in force; a zero follows.
+    pub const SECCOMP: u8 = b'S';
+    /// The cgroup could not be entered; the errno follows.
+    pub const NO_CGROUP: u8 = b'C';
     /// The program was not executed; a shell's status follows.
     pub const NOT_EXECUTED: u8 = b'X';
     /// A step failed; a [`super::Failure`] follows.
@@ -104,12 +142,30 @@ impl Program {
                 })
                 .collect::<Result<_, _>>()?,
             name: shown(Path::new(name)),
+            guards: Guards::default(),
         })
     }
 
+    /// The same, locked in.
+    pub fn guarded(mut self, guards: Guards) -> Self {
+        self.guards = guards;
+        self
+    }
+
+    /// What of it must stay open until exec.
+    pub fn kept(&self) -> Option<BorrowedFd<'_>> {
+        self.guards.cgroup.as_ref().map(AsFd::as_fd)
+    }
+
     /// Becomes the program. Runs in a freshly forked child; returns never.
-    pub fn become_it(self, streams: Streams, confinement: Confinement, mut parent: File) -> ! {
-        if let Err(failure) = prepare(streams, confinement, &mut parent) {
+    pub fn become_it(
+        self,
+        streams: Streams,
+        confinement: Confinement,
+        renamer: Option<&UnixStream>,
+        mut parent: File,
+    ) -> ! {
+        if let Err(failure) = prepare(streams, confinement, &self.guards, renamer, &mut parent) {
             let mut message = vec![told::FAILED];
             message.extend(postcard::to_stdvec(&failure).unwrap_or_default());
             // The parent sees a child that ended without exec even if this is lost.
@@ -152,19 +208,63 @@ impl Program {
     }
 }
 
-fn prepare(streams: Streams, confinement: Confinement, parent: &mut File) -> Result<(), Failure> {
+fn prepare(
+    streams: Streams,
+    confinement: Confinement,
+    guards: &Guards,
+    renamer: Option<&UnixStream>,
+    parent: &mut File,
+) -> Result<(), Failure> {
     nix::unistd::setsid().doing("making a session")?;
     attach(streams).doing("connecting the standard streams")?;
     reset_signals().doing("resetting signals")?;
+    bound(guards, confinement, parent)?;
     if confinement == Confinement::Full {
         new_keyring();
         drop_capabilities()?;
         nix::sys::prctl::set_no_new_privs().doing("setting no_new_privs")?;
-        if let Some(version) = landlock::keep_from_outside_sockets() {
-            let _ = parent.write_all(&[told::LANDLOCK, version]);
+        // Refused by kernels that are too old for it: directories then keep the kernel's answer.
+        if let Some(renamer) = renamer
+            && let Ok(listener) = shim::install()
+        {
+            send_fds(renamer, &[listener.as_fd()]).doing("handing over renames")?;
+            let _ = parent.write_all(&[told::RENAMES, 0]);
         }
+        lock_in(guards, parent)?;
     }
     close_at_exec();
+    Ok(())
+}
+
+/// Upper bounds: the cgroup first, which a limit on open files must not keep us from entering.
+fn bound(guards: &Guards, confinement: Confinement, parent: &mut File) -> Result<(), Failure> {
+    if let Some(cgroup) = &guards.cgroup {
+        // "0" is whoever writes it. A file whose write is refused holds nobody: that is told.
+        if let Err(errno) = nix::unistd::write(cgroup, b"0") {
+            let _ = parent.write_all(&[told::NO_CGROUP, errno as i32 as u8]);
+        }
+    }
+    let mode = match confinement {
+        Confinement::Full => Mode::Staged,
+        Confinement::None => Mode::Host,
+    };
+    limits::put_up(&guards.limits, mode)
+}
+
+/// The last two fences: from here on this process has no more rights than its program will have.
+fn lock_in(guards: &Guards, parent: &mut File) -> Result<(), Failure> {
+    if let Some(fence) = &guards.fence {
+        let abi = fence.put_up();
+        let abi = abi.map_err(|cause| Failure::new("putting Landlock in force", cause))?;
+        if let Some(abi) = abi {
+            let _ = parent.write_all(&[told::LANDLOCK, abi as u8]);
+        }
+    }
+    seccomp::put_up(guards.nested).map_err(|cause| {
+        Failure::new("putting the seccomp filter in force", cause)
+            .hint("the kernel needs CONFIG_SECCOMP_FILTER")
+    })?;
+    let _ = parent.write_all(&[told::SECCOMP, 0]);
     Ok(())
 }
 
@@ -263,63 +363,4 @@ fn control(
     let none: libc::c_ulong = 0;
     // SAFETY: the operations used here take numbers only.
     Errno::result(unsafe { libc::prctl(operation, second, third, none, none) }).map(drop)
-}
-
-/// The one use of Landlock so far: sockets of the abstract namespace have no path that a mount
-/// could hide, and belong to the network namespace, which is the host's.
-pub(super) mod landlock {
-    use nix::errno::Errno;
-
-    /// First ABI that can do it (Linux 6.12).
-    const NEEDED: i32 = 6;
-
-    /// The kernel's ABI, 0 without Landlock.
-    pub fn abi() -> i32 {
-        const VERSION: u32 = 1;
-        // SAFETY: with this flag the call takes no structure and only returns a number.
-        let abi = unsafe {
-            libc::syscall(
-                libc::SYS_landlock_create_ruleset,
-                std::ptr::null::<libc::c_void>(),
-                0,
-                VERSION,
-            )
-        };
-        abi.max(0) as i32
-    }
-
-    /// Cuts this process and its descendants off from abstract sockets made outside. The ABI when
-    /// it is in force. Needs `no_new_privs`.
-    pub fn keep_from_outside_sockets() -> Option<u8> {
-        let abi = abi();
-        if abi < NEEDED {
-            return None;
-        }
-        /// `struct landlock_ruleset_attr`: handled file accesses, handled net accesses, scopes.
-        #[repr(C)]
-        struct Rules {
-            files: u64,
-            net: u64,
-            scoped: u64,
-        }
-        const ABSTRACT_UNIX_SOCKET: u64 = 1;
-        let rules = Rules {
-            files: 0,
-            net: 0,
-            scoped: ABSTRACT_UNIX_SOCKET,
-        };
-        // SAFETY: the structure lives through the call and its size is passed along.
-        let fd = Errno::result(unsafe {
-            libc::syscall(
-                libc::SYS_landlock_create_ruleset,
-                &raw const rules,
-                size_of::<Rules>(),
-                0,
-            )
-        })
-        .ok()?;
-        // SAFETY: the descriptor was just returned; it is closed at exec.
-        Errno::result(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, fd, 0) }).ok()?;
-        Some(abi as u8)
-    }
 }

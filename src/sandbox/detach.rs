@@ -3,9 +3,13 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork, setsid};
+
+/// A thread that was waited for may still be listed for a moment, longer on a busy machine.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Runs `daemon` in a detached process (own session, no controlling terminal, not our child) and
 /// returns at once. What `daemon` returns is its exit status. Besides its standard streams it keeps
@@ -14,11 +18,15 @@ use nix::unistd::{ForkResult, fork, setsid};
 /// Refused with [`io::ErrorKind::Unsupported`] when this process has more than one thread: only the
 /// calling thread would go on in the fork, and locks held by the others would stay locked.
 pub fn detach(report: OwnedFd, daemon: impl FnOnce(OwnedFd) -> i32) -> io::Result<()> {
-    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
-        return Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            "a process with several threads cannot fork a server",
-        ));
+    let deadline = Instant::now() + GONE_WITHIN;
+    while std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        if Instant::now() > deadline {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "a process with several threads cannot fork a server",
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
     // SAFETY: the process has one thread (checked above), so the child's memory is consistent and
     // any code may run in it.

@@ -10,22 +10,27 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
-use super::agent::{Program, Streams};
+use super::agent::{Guards, Program, Streams};
 use super::failure::{Doing, Failure};
+use super::file_server::{self, FileServer};
+use super::late::LateKeys;
 use super::spec::Network;
 use super::supervisor::{Reach, Supervisor};
 use super::view::{self, MountedLayer, View};
 use super::wire::{Answer, Prepared, Question, send_fds};
-use super::{Boundary, Mode, SandboxSpec, Stdio, init, namespace, network, overlay};
+use super::{
+    Boundary, Mode, SandboxSpec, Stdio, init, listening, namespace, network, overlay, shim,
+};
 use crate::RelPath;
 use crate::layer::direct::open_regular;
-use crate::layer::{AccessError, Layer, restore, walk};
+use crate::layer::{AccessError, Driver, Layer, restore, usage, walk};
 use crate::protocol::codec;
 use crate::pty::Pty;
 
@@ -39,6 +44,10 @@ pub(super) struct Inherited {
     pub orders: OwnedFd,
     /// The command's pipes, unless it gets a terminal.
     pub pipes: Option<[OwnedFd; 3]>,
+    /// `cgroup.procs` of the command's own cgroup, if it has one.
+    pub cgroup: Option<OwnedFd>,
+    /// The file server's end of its line to the session.
+    pub gate: Option<UnixStream>,
 }
 
 /// The life of the helper of a running command. `server` is the parent.
@@ -49,21 +58,31 @@ pub(super) fn run(spec: &SandboxSpec, inherited: Inherited, server: Pid) -> ! {
         inherited.orders.as_fd(),
     ];
     kept.extend(inherited.pipes.iter().flatten().map(AsFd::as_fd));
+    kept.extend(inherited.cgroup.iter().map(AsFd::as_fd));
+    kept.extend(inherited.gate.iter().map(AsFd::as_fd));
     namespace::close_all_but(&kept);
     let Inherited {
         server: mut socket,
         reports,
         orders,
         pipes,
+        cgroup,
+        gate,
     } = inherited;
-    let (layers, _lifeline) = match begin(
+    let lines = file_server::Lines {
+        gate,
+        log: file_server::log_of_this_process(),
+    };
+    let (layers, files, late, _lifeline) = match begin(
         spec,
         &socket,
         Supervision {
             reports,
             orders,
             pipes,
+            cgroup,
         },
+        lines,
         server,
     ) {
         Ok(started) => started,
@@ -73,7 +92,7 @@ pub(super) fn run(spec: &SandboxSpec, inherited: Inherited, server: Pid) -> ! {
             namespace::leave(125)
         }
     };
-    serve(socket, &layers)
+    serve(socket, &layers, files.as_ref(), late)
 }
 
 /// The life of a helper for layers that are not mounted.
@@ -92,7 +111,7 @@ pub(super) fn run_unmounted(layers: &[Layer], mut socket: UnixStream, server: Pi
             if codec::write(&mut socket, &Prepared::View(Box::default())).is_err() {
                 namespace::leave(0);
             }
-            serve(socket, &layers)
+            serve(socket, &layers, None, None)
         }
         Err(failure) => {
             let _ = codec::write(&mut socket, &Prepared::Failed(failure));
@@ -112,6 +131,7 @@ fn open_layers(layers: &[Layer]) -> Result<Vec<MountedLayer>, Failure> {
                 lower: overlay::open_dir(&layer.root).ok(),
                 upper: overlay::open_dir(&upper).doing_at("opening", &upper)?,
                 merged: None,
+                driver: layer.driver,
             })
         })
         .collect()
@@ -166,7 +186,17 @@ struct Supervision {
     reports: File,
     orders: OwnedFd,
     pipes: Option<[OwnedFd; 3]>,
+    cgroup: Option<OwnedFd>,
 }
+
+/// The layers, who serves those that the kernel does not merge, what hides keys that appear, and
+/// PID 1's lifeline.
+type Begun = (
+    Vec<MountedLayer>,
+    Option<FileServer>,
+    Option<LateKeys>,
+    OwnedFd,
+);
 
 /// Makes the view, starts PID 1 and tells the server. What is returned must live as long as the
 /// helper: the other end of PID 1's lifeline.
@@ -174,18 +204,27 @@ fn begin(
     spec: &SandboxSpec,
     socket: &UnixStream,
     supervision: Supervision,
+    lines: file_server::Lines,
     server: Pid,
-) -> Result<(Vec<MountedLayer>, OwnedFd), Failure> {
+) -> Result<Begun, Failure> {
     settle(server)?;
     let program = Program::new(&spec.command, &spec.env)?;
+    let program = program.guarded(Guards::of(spec, supervision.cgroup));
     namespace::enter(true)?;
     namespace::die_with_parent()?;
     namespace::check_parent(server);
+    // With the rights the agent will have at most, and before the network is left.
+    let spec = &listening::hide(spec);
     if spec.network == Network::None {
         network::isolate()?;
     }
-    let nesting = namespace::forbid_nesting();
-    let mut view = view::build(spec)?;
+    let nesting = if spec.nested {
+        Ok(())
+    } else {
+        namespace::forbid_nesting()
+    };
+    let late = LateKeys::missing(spec);
+    let mut view = view::build(spec, lines)?;
     if let Err(errno) = nesting {
         view.notes.push(format!(
             "user namespaces inside are not forbidden ({}); they give no right over this one",
@@ -196,6 +235,8 @@ fn begin(
     prctl::set_dumpable(false).doing("closing the helper to others")?;
     namespace::die_with_parent()?;
 
+    let renamer = renamer(spec, &mut view);
+
     let (master, streams) = streams(spec, supervision.pipes)?;
     let (lifeline, held) = pipe2(OFlag::O_CLOEXEC).doing("making a pipe")?;
     let supervisor = Supervisor {
@@ -203,7 +244,12 @@ fn begin(
         reports: supervision.reports,
         orders: supervision.orders,
         lifeline: Some(lifeline),
+        renamer,
         timeout: spec.timeout,
+        files: match &view.file_server {
+            Some(files) => Some(files.line()?),
+            None => None,
+        },
     };
     unshare(CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS)
         .doing("making pid, ipc and uts namespaces")?;
@@ -211,26 +257,51 @@ fn begin(
     let first = match unsafe { fork() }.doing("forking")? {
         ForkResult::Child => {
             drop((held, master));
-            namespace::close_all_but(&supervised(&supervisor, &streams));
+            namespace::close_all_but(&supervised(&supervisor, &streams, &program));
             init::run(spec, program, streams, supervisor)
         }
         ForkResult::Parent { child } => child,
     };
-    drop((supervisor, streams));
+    drop((supervisor, streams, program));
     let pidfd = pidfd_open(first).doing("watching the first process")?;
     forget_children(first).doing("ignoring children")?;
     announce(socket, boundary(spec, &mut view), &pidfd, master.as_ref())
         .doing("answering the server")?;
-    Ok((view.layers, held))
+    let at_home = spec.layers.iter().find(|layer| layer.root == spec.home);
+    let upper = at_home.and_then(|home| view.layers.iter().find(|l| l.name == home.name));
+    let upper = upper.map(|layer| layer.upper.as_fd());
+    let late = match (late, view.masks.take()) {
+        (Some(missing), Some(masks)) => LateKeys::watch(spec, missing, upper, masks),
+        _ => None,
+    };
+    Ok((view.layers, view.file_server, late, held))
+}
+
+/// Starts the server of renames where one is wanted. Without it everything else works.
+fn renamer(spec: &SandboxSpec, view: &mut View) -> Option<UnixStream> {
+    if !spec.rename_shim {
+        return None;
+    }
+    shim::start(spec, &view.layers).unwrap_or_else(|failure| {
+        view.notes.push(format!(
+            "directories of the host's cannot be renamed (EXDEV): {}: {}",
+            failure.doing, failure.cause
+        ));
+        None
+    })
 }
 
 /// What PID 1 keeps: everything but its supervision and the command's streams is the helper's.
 fn supervised<'a>(
     supervisor: &'a Supervisor,
     streams: &'a Streams,
+    program: &'a Program,
 ) -> Vec<std::os::fd::BorrowedFd<'a>> {
     let mut kept = vec![supervisor.reports.as_fd(), supervisor.orders.as_fd()];
     kept.extend(supervisor.lifeline.as_ref().map(AsFd::as_fd));
+    kept.extend(program.kept());
+    kept.extend(supervisor.renamer.as_ref().map(AsFd::as_fd));
+    kept.extend(supervisor.files.as_ref().map(AsFd::as_fd));
     match streams {
         Streams::Terminal(slave) => kept.push(slave.as_fd()),
         Streams::Pipes(pipes) => kept.extend(pipes.iter().map(AsFd::as_fd)),
@@ -265,6 +336,7 @@ fn boundary(spec: &SandboxSpec, view: &mut View) -> Boundary {
         network: spec.network.name().into(),
         hidden: std::mem::take(&mut view.hidden),
         writable: std::mem::take(&mut view.writable),
+        kept: std::mem::take(&mut view.kept),
         notes: std::mem::take(&mut view.notes),
         ..Boundary::default()
     }
@@ -292,10 +364,17 @@ pub(super) fn pidfd_open(pid: Pid) -> Result<OwnedFd, Errno> {
 }
 
 /// Answers until the server lets go.
-fn serve(mut socket: UnixStream, layers: &[MountedLayer]) -> ! {
-    while let Ok(Some(question)) = codec::read::<Question>(&mut socket) {
+fn serve(
+    mut socket: UnixStream,
+    layers: &[MountedLayer],
+    files: Option<&FileServer>,
+    mut late: Option<LateKeys>,
+) -> ! {
+    while let Some(()) = await_question(&socket, late.as_mut())
+        && let Ok(Some(question)) = codec::read::<Question>(&mut socket)
+    {
         let mut opened = None;
-        let answer = answer(layers, question, &mut opened).unwrap_or_else(Answer::Refused);
+        let answer = answer(layers, files, question, &mut opened).unwrap_or_else(Answer::Refused);
         let sent = codec::write(&mut socket, &answer).is_ok();
         let passed = opened.is_none_or(|fd| send_fds(&socket, &[fd.as_fd()]).is_ok());
         if !(sent && passed) {
@@ -305,8 +384,33 @@ fn serve(mut socket: UnixStream, layers: &[MountedLayer]) -> ! {
     namespace::leave(0)
 }
 
+/// Hides keys that appear while nothing is asked. `None` when waiting has failed for good.
+fn await_question(socket: &UnixStream, mut late: Option<&mut LateKeys>) -> Option<()> {
+    while let Some(late) = &mut late {
+        let mut polled = [
+            PollFd::new(socket.as_fd(), PollFlags::POLLIN),
+            PollFd::new(late.events(), PollFlags::POLLIN),
+        ];
+        let again = late.again();
+        let timeout = again.map_or(PollTimeout::NONE, PollTimeout::from);
+        match poll(&mut polled, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return None,
+        }
+        let asked = polled[0].any().unwrap_or(false);
+        if polled[1].any().unwrap_or(false) || again.is_some() {
+            late.settle();
+        }
+        if asked {
+            break;
+        }
+    }
+    Some(())
+}
+
 fn answer(
     layers: &[MountedLayer],
+    files: Option<&FileServer>,
     question: Question,
     opened: &mut Option<OwnedFd>,
 ) -> Result<Answer, AccessError> {
@@ -317,25 +421,51 @@ fn answer(
             .ok_or_else(|| AccessError::NoLayer(name.to_owned()))
     };
     Ok(match question {
-        Question::Walk(layer) => Answer::Entries(walk::walk_upper(named(&layer)?.upper.as_fd())?),
+        Question::Walk(layer) => {
+            let layer = named(&layer)?;
+            let _still = shim::still(layer)
+                .map_err(|e| AccessError::io("waiting for", &RelPath::root(), &e))?;
+            Answer::Entries(walk::walk_upper(layer.upper.as_fd())?)
+        }
+        Question::Look(layer, paths) => {
+            let layer = named(&layer)?;
+            let _still = shim::still(layer)
+                .map_err(|e| AccessError::io("waiting for", &RelPath::root(), &e))?;
+            Answer::Entries(walk::look_upper(layer.upper.as_fd(), &paths)?)
+        }
         Question::Open(layer, path) => {
             *opened = Some(open_regular(named(&layer)?.upper.as_fd(), &path)?);
             Answer::Opened
         }
         Question::Restore(layer, path) => {
             let layer = named(&layer)?;
+            let _still =
+                shim::still(layer).map_err(|e| AccessError::io("waiting for", &path, &e))?;
             let lower = layer
                 .lower
                 .as_ref()
                 .ok_or_else(|| refused("restoring", &path, Errno::ENOENT))?;
-            match &layer.merged {
+            // A view whose server has ended is no view any more: nothing else can write the upper.
+            let is_dead = layer.driver == Driver::Fuse && files.is_none_or(FileServer::has_ended);
+            match layer.merged.as_ref().filter(|_| !is_dead) {
                 Some(merged) => restore::restore_live(lower.as_fd(), merged.as_fd(), &path)?,
                 None => restore::restore_unmounted(lower.as_fd(), layer.upper.as_fd(), &path)?,
             }
             Answer::Done
         }
+        Question::Allocated(layer) => {
+            let sum = usage::allocated(named(&layer)?.upper.as_fd());
+            Answer::Bytes(sum.map_err(|e| AccessError::io("measuring", &RelPath::root(), &e))?)
+        }
         Question::Sync(layer) => {
-            nix::unistd::syncfs(&named(&layer)?.upper)
+            let layer = named(&layer)?;
+            if layer.driver == Driver::Fuse
+                && let Some(merged) = &layer.merged
+            {
+                // What the kernel still keeps for the file server; one that has ended gets nothing.
+                let _ = nix::unistd::syncfs(merged);
+            }
+            nix::unistd::syncfs(&layer.upper)
                 .map_err(|errno| refused("syncing", &RelPath::root(), errno))?;
             Answer::Done
         }

@@ -1,7 +1,8 @@
 //! What no agent needs to see: keys, credentials, browser profiles. Owns the built-in table and
 //! which of it exists on this machine; masking is done where the view is built.
 //!
-//! Only what exists when the command starts is masked. Left out on purpose: `~/.npmrc`,
+//! What exists when the command starts is masked; what appears in the home directory later is masked
+//! then. Left out on purpose: `~/.npmrc`,
 //! `~/.yarnrc.yml` and `~/.config/pip` (package managers stop working without their registry
 //! settings; keep tokens in the environment) and the agents' own sign-in files (`~/.claude`,
 //! `~/.codex`, ...), which they need.
@@ -146,6 +147,15 @@ pub fn existing(home: &Path, given_back: &[PathBuf]) -> Vec<PathBuf> {
         .filter(|path| !given_back.contains(path))
         // Follows links: a dangling one hides nothing.
         .filter(|path| nix::sys::stat::stat(path).is_ok())
+        .collect()
+}
+
+/// Every entry of the built-in table below the home directory that does not exist (yet), relative to
+/// it; `given_back` is left out.
+pub fn missing(home: &Path, given_back: &[PathBuf]) -> Vec<PathBuf> {
+    let all = IN_HOME.iter().map(PathBuf::from);
+    all.filter(|entry| !given_back.contains(&home.join(entry)))
+        .filter(|entry| nix::sys::stat::stat(&home.join(entry)).is_err())
         .collect()
 }
 

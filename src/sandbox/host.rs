@@ -6,9 +6,10 @@ use std::path::Path;
 
 use nix::unistd::{ForkResult, fork};
 
-use super::agent::{Confinement, Program, Streams};
+use super::agent::{Confinement, Guards, Program, Streams};
 use super::failure::{Doing, Failure, shown};
 use super::helper::pidfd_open;
+use super::limits::Bounds;
 use super::spec::Network;
 use super::start::{AgentIo, Lines, Started};
 use super::supervisor::{Reach, Supervisor};
@@ -19,6 +20,8 @@ use crate::pty::Pty;
 /// Starts the command as a child of a supervisor of its own.
 pub(super) fn start(spec: &SandboxSpec) -> Result<Started, Failure> {
     let program = Program::new(&spec.command, &spec.env)?;
+    let bounds = Bounds::of(spec);
+    let program = program.guarded(Guards::of(spec, bounds.entrance()?));
     let lines = Lines::new(spec.stdio)?;
     let (master, streams) = match (spec.stdio, lines.inherited_pipes) {
         (Stdio::Pty(size), _) => {
@@ -40,7 +43,9 @@ pub(super) fn start(spec: &SandboxSpec) -> Result<Started, Failure> {
         reports: lines.inherited_reports,
         orders: lines.inherited_orders,
         lifeline: None,
+        renamer: None,
         timeout: spec.timeout,
+        files: None,
     };
     // SAFETY: the caller promises that this process has one thread, so the child may do anything.
     let child = match unsafe { fork() }.doing("forking the supervisor")? {
@@ -54,7 +59,7 @@ pub(super) fn start(spec: &SandboxSpec) -> Result<Started, Failure> {
         }
         ForkResult::Parent { child } => child,
     };
-    drop((supervisor, streams));
+    drop((supervisor, streams, program));
     let io = match (lines.pipes, master) {
         (Some(pipes), _) => pipes,
         (None, Some(master)) => AgentIo::Pty(master),
@@ -77,6 +82,8 @@ pub(super) fn start(spec: &SandboxSpec) -> Result<Started, Failure> {
         orders: lines.orders,
         supervisor: pidfd_open(child).doing("watching the supervisor")?,
         child: Some(child),
+        bounds,
+        gate: None,
     })
 }
 
@@ -89,6 +96,7 @@ fn supervise(spec: &SandboxSpec, program: Program, streams: Streams, supervisor:
         Streams::Terminal(slave) => kept.push(slave.as_fd()),
         Streams::Pipes(pipes) => kept.extend(pipes.iter().map(OwnedFd::as_fd)),
     }
+    kept.extend(program.kept());
     namespace::close_all_but(&kept);
     if let Err(failure) = settle(spec) {
         supervisor.fail(failure);

@@ -78,13 +78,15 @@ pub(super) fn mount_proc() -> Result<(), Errno> {
 }
 
 /// To procfs, user id 0 is root even without capabilities: it may write kernel settings. So
-/// whatever root could write there becomes read-only.
+/// whatever root could write there becomes read-only, the settings of PID 1 among it.
 fn close_kernel_settings() -> Result<(), Errno> {
     let entries = std::fs::read_dir("/proc")
         .map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))?;
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        let digits = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        // Of the processes only this one: what belongs to nobody in particular is root's.
+        let process = digits && name != "1";
         let path = Path::new("/proc").join(&name);
         if process || !is_setting(&path) {
             continue;

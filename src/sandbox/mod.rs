@@ -3,21 +3,35 @@
 
 mod agent;
 pub mod boundary;
+pub(crate) mod cgroup;
+pub mod choice;
 pub mod detach;
 mod devices;
 mod failure;
+mod fence;
+mod file_server;
+mod fuse_mount;
 mod helper;
 pub mod hidden;
 mod host;
 mod init;
+mod landlock;
+mod late;
+mod limits;
+mod listening;
 mod mount_api;
 mod namespace;
 mod network;
 mod overlay;
 mod ownership;
+mod place;
 mod probe;
+mod rights;
+pub mod seccomp;
+mod shim;
 pub mod spec;
 mod stage;
+mod staging;
 pub mod start;
 pub mod submounts;
 mod supervisor;
@@ -26,11 +40,13 @@ mod view;
 mod wire;
 
 pub use boundary::Boundary;
+pub use choice::{Clash, clash};
 pub use overlay::make_upper;
 pub use spec::{MountAccess, MountSpec, SandboxSpec, Stdio};
 pub use start::{
     AgentIo, Control, ExitWaiter, Running, SandboxError, Starting, begin, open_unmounted, start,
 };
+pub use submounts::Submounts;
 
 use serde::{Deserialize, Serialize};
 
@@ -63,25 +79,31 @@ pub enum ExitStatus {
     Signal(i32),
     /// The time limit ended it.
     TimedOut,
+    /// The session ended it: it had staged more than it may.
+    StageFull,
     /// It could not be executed: found but not executable (126), or not found (127).
     NotExecuted(u8),
     /// The sandbox or the server was lost while it ran.
     Lost,
+    /// The file server of its layers has ended, and with it everything that needed its files.
+    FilesLost,
 }
 
 impl ExitStatus {
     /// [`Self::code`], if the command's end was seen at all.
     pub fn known(self) -> Option<u8> {
-        (self != ExitStatus::Lost).then(|| self.code())
+        let known = !matches!(self, ExitStatus::Lost | ExitStatus::FilesLost);
+        known.then(|| self.code())
     }
 
-    /// The status as a shell would report it (128 plus the number for a signal, 124 for a time-out).
+    /// The status as a shell would report it (128 plus the number for a signal, 124 when a
+    /// limit of time or of the stage ended it).
     pub fn code(self) -> u8 {
         match self {
             ExitStatus::Code(code) | ExitStatus::NotExecuted(code) => code,
             ExitStatus::Signal(signal) => 128u8.wrapping_add(signal as u8),
-            ExitStatus::TimedOut => 124,
-            ExitStatus::Lost => 125,
+            ExitStatus::TimedOut | ExitStatus::StageFull => 124,
+            ExitStatus::Lost | ExitStatus::FilesLost => 125,
         }
     }
 }

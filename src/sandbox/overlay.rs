@@ -17,7 +17,7 @@ use nix::sys::stat::Mode;
 
 use super::failure::{Doing, Failure, shown};
 use super::mount_api::{MountOption, TAME, new_mount};
-use super::probe;
+use super::{probe, shim};
 use crate::layer::Layer;
 
 /// A merged layer, not yet in place.
@@ -46,6 +46,8 @@ pub(super) fn mount(layer: &Layer) -> Result<Overlay, Failure> {
     let upper_path = layer.upper();
     make_upper(&upper_path, &layer.root).doing_at("making", &upper_path)?;
     let upper = open_dir(&upper_path).doing_at("opening", &upper_path)?;
+    // Tried again whenever the upper is read; nothing is lost meanwhile.
+    let _ = shim::mend_unmounted(&layer.dir, upper.as_fd());
     let work_path = fresh_work(&layer.work()).doing_at("making a work directory in", &layer.dir)?;
     let work = open_dir(&work_path).doing_at("opening", &work_path)?;
 
@@ -102,7 +104,7 @@ pub fn make_upper(upper: &Path, lower: &Path) -> io::Result<()> {
 
 /// Makes a new directory in `parent` and removes those of earlier mounts, which hold nothing but
 /// the kernel's own traces (mode 000: removable only here, with the namespace's capabilities).
-fn fresh_work(parent: &Path) -> io::Result<PathBuf> {
+pub(super) fn fresh_work(parent: &Path) -> io::Result<PathBuf> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o700).create(parent)?;
     builder.recursive(false);

@@ -1,14 +1,19 @@
 //! Why this machine refuses a sandbox, and what mends it. Owns the reading of errnos and kernel
 //! settings; [`crate::doctor`] really tries the steps and explains what failed with these words.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
+use nix::sys::stat::{Mode, SFlag, mknodat};
 use nix::sys::statfs::{FsType, fstatfs};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::failure::{Failure, shown};
 use super::mount_api::MountFailure;
+
+const ELSEWHERE: &str =
+    "keep the sessions on ext4, xfs, btrfs or tmpfs: `--state-dir DIR` or XDG_STATE_HOME";
 
 /// Cause and remedy.
 pub(super) type Diagnosis = (String, Option<String>);
@@ -105,11 +110,7 @@ pub(super) fn overlay_refused(
     if let Some((name, reason)) = unfit(upper) {
         return (
             format!("{cause}: {} is on {name}, {reason}", shown(dir)),
-            Some(
-                "keep the sessions on ext4, xfs, btrfs or tmpfs: `--state-dir DIR` or \
-                 XDG_STATE_HOME"
-                    .into(),
-            ),
+            Some(ELSEWHERE.into()),
         );
     }
     match failure.errno {
@@ -124,6 +125,29 @@ pub(super) fn overlay_refused(
         errno @ (Errno::EPERM | Errno::EACCES | Errno::ENOSYS) => explain(errno),
         _ => (cause, None),
     }
+}
+
+/// Tries what our own overlay file system writes into an upper: a whiteout and an attribute.
+pub(super) fn holds_marks(upper: BorrowedFd<'_>, dir: &Path) -> Result<(), Failure> {
+    // Known ones need no trial.
+    let Some((name, _)) = unfit(upper) else {
+        return Ok(());
+    };
+    let trial = format!(".pvisor-tui-{}", std::process::id());
+    let made = mknodat(upper, trial.as_str(), SFlag::S_IFCHR, Mode::empty(), 0).and_then(|()| {
+        unlinkat(upper, trial.as_str(), UnlinkatFlags::NoRemoveDir)?;
+        let path = format!("/proc/self/fd/{}", upper.as_raw_fd());
+        xattr::set(&path, "user.overlay.trial", b"y")
+            .and_then(|()| xattr::remove(&path, "user.overlay.trial"))
+            .map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))
+    });
+    made.map_err(|errno| {
+        Failure::new(
+            format!("keeping changes in {}", shown(dir)),
+            format!("{}: {name} cannot hold an overlay's marks", errno.desc()),
+        )
+        .hint(ELSEWHERE)
+    })
 }
 
 /// File systems an upper cannot lie on, by name and reason.

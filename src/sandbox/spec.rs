@@ -37,7 +37,8 @@ pub struct MountSpec {
     pub target: PathBuf,
     /// What may be done with it.
     pub access: MountAccess,
-    /// Name of the layer when it is staged; from the last path component when absent.
+    /// Name of the layer when it is staged, of the kept directory when it is kept; from the path when
+    /// absent.
     pub name: Option<String>,
 }
 
@@ -167,4 +168,6 @@ pub struct SandboxSpec {
     pub rename_shim: bool,
     /// Whether the command may make user namespaces of its own (nested sandboxes).
     pub nested: bool,
+    /// What whoever asked for it wants recorded in the boundary, one sentence each.
+    pub notes: Vec<String>,
 }

@@ -57,6 +57,13 @@ impl StageAccess for HelperAccess {
         }
     }
 
+    fn look(&self, layer: &str, paths: &[(RelPath, bool)]) -> Result<Vec<UpperEntry>, AccessError> {
+        match self.ask(&Question::Look(layer.to_owned(), paths.to_vec()))? {
+            (Answer::Entries(entries), _) => Ok(entries),
+            _ => Err(AccessError::HelperGone),
+        }
+    }
+
     fn open(&self, layer: &str, path: &RelPath) -> Result<OwnedFd, AccessError> {
         let (_, fd) = self.ask(&Question::Open(layer.to_owned(), path.clone()))?;
         fd.ok_or(AccessError::HelperGone)
@@ -65,6 +72,13 @@ impl StageAccess for HelperAccess {
     fn restore(&self, layer: &str, path: &RelPath) -> Result<(), AccessError> {
         self.ask(&Question::Restore(layer.to_owned(), path.clone()))
             .map(drop)
+    }
+
+    fn allocated(&self, layer: &str) -> Result<u64, AccessError> {
+        match self.ask(&Question::Allocated(layer.to_owned()))? {
+            (Answer::Bytes(bytes), _) => Ok(bytes),
+            _ => Err(AccessError::HelperGone),
+        }
     }
 
     fn sync(&self, layer: &str) -> Result<(), AccessError> {

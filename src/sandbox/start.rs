@@ -22,14 +22,18 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, getpid, pipe2};
 
+use super::boundary::LayerBoundary;
+use super::cgroup::Cgroup;
 use super::failure::{Doing, Failure};
 use super::helper::{self, Inherited};
 use super::host;
+use super::landlock;
+use super::limits::Bounds;
 use super::spec::TerminalSize;
 use super::stage::HelperAccess;
 use super::wire::{Hardening, Prepared, Report, receive_fds};
-use super::{Boundary, ExitStatus, Mode, SandboxSpec, Stdio, namespace};
-use crate::layer::{Layer, StageAccess};
+use super::{Boundary, ExitStatus, Mode, SandboxSpec, Stdio, choice, namespace};
+use crate::layer::{Driver, Layer, StageAccess};
 use crate::protocol::codec;
 use crate::pty;
 
@@ -77,6 +81,9 @@ pub struct Running {
     pub control: Control,
     /// Tells how it ended.
     pub exit: ExitWaiter,
+    /// The file server's line to whoever answers for rules and counts accesses; only where there is
+    /// something to ask or to count.
+    pub gate: Option<UnixStream>,
 }
 
 /// Ends and resizes a running command. Cheap to clone, usable from any thread.
@@ -111,6 +118,8 @@ pub struct ExitWaiter {
     supervisor: OwnedFd,
     /// The supervisor's pid when it is our own child and must be reaped.
     child: Option<Pid>,
+    /// The command's own cgroup, removed with the command.
+    cgroup: Option<Cgroup>,
     /// Keeps the supervisor from ending as long as somebody waits.
     _orders: Arc<OwnedFd>,
 }
@@ -130,6 +139,8 @@ impl ExitWaiter {
             // Somebody else may have reaped it; it has ended in any case.
             let _ = waitpid(child, None);
         }
+        // Ends in mode host what the command left in it.
+        drop(self.cgroup.take());
         status
     }
 }
@@ -179,6 +190,10 @@ impl Lines {
 pub struct Starting(Stage);
 
 /// How far it has come.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one, and it is moved twice"
+)]
 enum Stage {
     /// The helper makes the view.
     View {
@@ -187,6 +202,8 @@ enum Stage {
         reports: File,
         orders: OwnedFd,
         pipes: Option<AgentIo>,
+        bounds: Box<Bounds>,
+        gate: Option<UnixStream>,
     },
     /// The supervisor executes the command.
     Command(Box<Started>),
@@ -219,8 +236,14 @@ impl Starting {
                 reports,
                 orders,
                 pipes,
+                bounds,
+                gate,
             } => {
-                let (started, access) = viewed(socket, helper, reports, orders, pipes)?;
+                let (mut started, access) =
+                    viewed(socket, helper, reports, orders, pipes, *bounds)?;
+                // Without a file server nobody speaks on it.
+                let served = |l: &LayerBoundary| l.driver == Driver::Fuse.name();
+                started.gate = gate.filter(|_| started.boundary.layers.iter().any(served));
                 (started, Some(access))
             }
         };
@@ -230,11 +253,21 @@ impl Starting {
 
 fn staged(spec: &SandboxSpec) -> Result<Stage, Failure> {
     let lines = Lines::new(spec.stdio)?;
+    let bounds = Bounds::of(spec);
+    let cgroup = bounds.entrance()?;
+    let (gate, inherited_gate) = if choice::is_guarded(spec) || !spec.policy.rules.is_empty() {
+        let (ours, theirs) = UnixStream::pair().doing("making a socket pair")?;
+        (Some(ours), Some(theirs))
+    } else {
+        (None, None)
+    };
     let inherited = |server| Inherited {
         server,
         reports: lines.inherited_reports,
         orders: lines.inherited_orders,
         pipes: lines.inherited_pipes,
+        cgroup,
+        gate: inherited_gate,
     };
     let (socket, helper) = fork_helper(|socket, server| {
         helper::run(spec, inherited(socket), server);
@@ -245,6 +278,8 @@ fn staged(spec: &SandboxSpec) -> Result<Stage, Failure> {
         reports: lines.reports,
         orders: lines.orders,
         pipes: lines.pipes,
+        bounds: Box::new(bounds),
+        gate,
     })
 }
 
@@ -255,6 +290,7 @@ fn viewed(
     reports: File,
     orders: OwnedFd,
     pipes: Option<AgentIo>,
+    bounds: Bounds,
 ) -> Result<(Started, Arc<dyn StageAccess>), Failure> {
     let (boundary, mut fds) = match hear(&socket, helper) {
         Ok((boundary, fds)) => (boundary, fds.into_iter()),
@@ -277,6 +313,8 @@ fn viewed(
         orders,
         supervisor,
         child: None,
+        bounds,
+        gate: None,
     };
     Ok((started, Arc::new(access)))
 }
@@ -289,6 +327,8 @@ pub(super) struct Started {
     pub orders: OwnedFd,
     pub supervisor: OwnedFd,
     pub child: Option<Pid>,
+    pub bounds: Bounds,
+    pub gate: Option<UnixStream>,
 }
 
 impl Started {
@@ -302,6 +342,7 @@ impl Started {
                 return Err(Failure::new("starting the command", lost));
             }
         };
+        self.boundary.limits = self.bounds.account(hardening.cgroup_refused);
         record(&mut self.boundary, hardening, access.is_some());
         let terminal = match &self.io {
             AgentIo::Pty(master) => {
@@ -315,6 +356,7 @@ impl Started {
             boundary: self.boundary,
             io: self.io,
             access,
+            gate: self.gate,
             control: Control {
                 orders: Arc::clone(&orders),
                 terminal,
@@ -323,6 +365,7 @@ impl Started {
                 reports: self.reports,
                 supervisor: self.supervisor,
                 child: self.child,
+                cgroup: self.bounds.into_cgroup(),
                 _orders: orders,
             },
         })
@@ -333,20 +376,27 @@ fn record(boundary: &mut Boundary, hardening: Hardening, staged: bool) {
     boundary.proc = hardening.proc;
     boundary.no_capabilities = hardening.no_capabilities;
     boundary.landlock = hardening.landlock;
+    boundary.seccomp = hardening.seccomp;
+    boundary.rename_shim = hardening.renames;
     boundary.notes.extend(hardening.notes);
     if !staged {
         return;
     }
-    if boundary.landlock.is_none() {
+    let abi = boundary.landlock.unwrap_or(0);
+    if abi < landlock::SCOPES {
         boundary.notes.push(
             "sockets of the abstract namespace outside can be connected to: cutting them off needs \
              Landlock ABI 6 (Linux 6.12)"
                 .into(),
         );
     }
-    boundary.notes.push(
-        "unix sockets that lie outside /run, /tmp and the hidden places can be connected to".into(),
-    );
+    if abi < landlock::PATH_SOCKETS {
+        boundary.notes.push(
+            "unix sockets that are made outside later, and lie outside /run, /tmp and the hidden \
+             places, can be connected to: those that listened at the start are hidden"
+                .into(),
+        );
+    }
 }
 
 /// Forks a helper that lives in `life`; our end of the connection and its pid.

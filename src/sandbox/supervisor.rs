@@ -2,8 +2,9 @@
 //! Owns reaping, stopping, the time limit and the report of how the command ended.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -24,6 +25,9 @@ use crate::protocol::codec;
 /// How long a command may take to end after its time limit.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(2);
 
+/// How long killed processes may wait for an answer of the file server.
+const ANSWER_GRACE: Duration = Duration::from_secs(1);
+
 /// Whom signals are for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
@@ -43,8 +47,13 @@ pub(super) struct Supervisor {
     pub orders: OwnedFd,
     /// Its end is the helper's end.
     pub lifeline: Option<OwnedFd>,
+    /// The way to the server of renames, see [`super::shim`]. Its end is that server's end, without
+    /// which no rename would work any more.
+    pub renamer: Option<UnixStream>,
     /// The time limit.
     pub timeout: Option<Duration>,
+    /// To the file server: its end is the end of the command, a byte is its own.
+    pub files: Option<UnixStream>,
 }
 
 impl Supervisor {
@@ -63,23 +72,25 @@ impl Supervisor {
         confinement: Confinement,
         mut hardening: Hardening,
     ) -> ! {
-        let (signals, main, not_executed) =
-            match Self::launch(program, streams, confinement, &mut hardening) {
-                Ok(started) => started,
-                Err(failure) => self.fail(failure),
-            };
+        let launched = self.launch(program, streams, confinement, &mut hardening);
+        let (signals, main, not_executed) = match launched {
+            Ok(started) => started,
+            Err(failure) => self.fail(failure),
+        };
         let _ = codec::write(&mut self.reports, &Report::Started(hardening));
         let status = self.wait(&signals, main);
         let status = match (status, not_executed) {
             (ExitStatus::Code(code), true) => ExitStatus::NotExecuted(code),
             (status, _) => status,
         };
+        self.leave_nobody_waiting();
         let _ = codec::write(&mut self.reports, &Report::Ended(status));
         leave(0)
     }
 
     /// Forks the command and waits until it was executed or could not be.
     fn launch(
+        &self,
         program: Program,
         streams: Streams,
         confinement: Confinement,
@@ -89,7 +100,9 @@ impl Supervisor {
         let (told, tell) = pipe2(OFlag::O_CLOEXEC).doing("making a pipe")?;
         // SAFETY: this process has one thread, so the child may do anything.
         let main = match unsafe { fork() }.doing("forking")? {
-            ForkResult::Child => program.become_it(streams, confinement, tell.into()),
+            ForkResult::Child => {
+                program.become_it(streams, confinement, self.renamer.as_ref(), tell.into())
+            }
             ForkResult::Parent { child } => child,
         };
         drop(tell);
@@ -107,9 +120,22 @@ impl Supervisor {
             .doing("starting the command")?;
         let mut rest = message.as_slice();
         hardening.no_capabilities = confinement == Confinement::Full;
-        if let [told::LANDLOCK, version, tail @ ..] = rest {
-            hardening.landlock = Some(u32::from(*version));
+        while let [what, value, tail @ ..] = rest {
+            match *what {
+                told::RENAMES => hardening.renames = true,
+                told::LANDLOCK => hardening.landlock = Some(u32::from(*value)),
+                told::SECCOMP => hardening.seccomp = true,
+                told::NO_CGROUP => hardening.cgroup_refused = Some(i32::from(*value)),
+                _ => break,
+            }
             rest = tail;
+        }
+        if self.renamer.is_some() && !hardening.renames {
+            hardening.notes.push(
+                "directories of the host's cannot be renamed (EXDEV): helping with that needs \
+                 Linux 5.19"
+                    .into(),
+            );
         }
         match rest {
             [] => Ok((signals, main, false)),
@@ -124,26 +150,37 @@ impl Supervisor {
         let mut limit = self.timeout.map(|timeout| Instant::now() + timeout);
         let mut last_call = None;
         let mut timed_out = false;
+        let mut files_lost = false;
+        // When whoever still waits for an answer gets none any more.
+        let mut last_answer: Option<Instant> = None;
         loop {
             if let Some(status) = reap(main) {
                 if self.reach == Reach::Group && last_call.is_some() {
                     self.signal(main, &[Signal::SIGKILL]);
                 }
-                return if timed_out {
+                return if files_lost {
+                    ExitStatus::FilesLost
+                } else if timed_out {
                     ExitStatus::TimedOut
                 } else {
                     status
                 };
             }
-            let due = [limit, last_call].into_iter().flatten().min();
+            let due = [limit, last_call, last_answer].into_iter().flatten().min();
             match self.next_order(signals, due) {
                 Order::Nothing => {}
+                Order::FilesLost => {
+                    files_lost = true;
+                    self.files = None;
+                    self.signal(main, &[Signal::SIGKILL]);
+                }
                 Order::Stop(grace) => {
                     self.signal(main, &[Signal::SIGHUP, Signal::SIGTERM, Signal::SIGCONT]);
                     last_call = Some(Instant::now() + grace);
                 }
                 Order::Abandoned => {
                     self.signal(main, &[Signal::SIGKILL]);
+                    self.end_files();
                     leave(0);
                 }
             }
@@ -152,12 +189,42 @@ impl Supervisor {
                 self.signal(main, &[Signal::SIGKILL]);
                 last_call = None;
                 limit = None;
+                last_answer = Some(now + ANSWER_GRACE);
+            } else if last_answer.is_some_and(|at| at <= now) {
+                last_answer = None;
+                self.end_files();
             } else if limit.is_some_and(|at| at <= now) {
                 timed_out = true;
                 limit = None;
                 self.signal(main, &[Signal::SIGTERM, Signal::SIGCONT]);
                 last_call = Some(now + TIMEOUT_GRACE);
             }
+        }
+    }
+
+    /// A process that waits for the file server cannot be killed until it is answered
+    /// (request_wait_answer() in fs/fuse/dev.c).
+    fn end_files(&self) {
+        if let Some(mut files) = self.files.as_ref() {
+            // Gone already: then nobody waits.
+            let _ = files.write_all(&[0]);
+        }
+    }
+
+    /// Ends what the command left behind; the first process' end would wait for it.
+    fn leave_nobody_waiting(&self) {
+        if self.files.is_none() || self.reach != Reach::Namespace {
+            return;
+        }
+        // Nobody but this process may be left.
+        let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+        let until = Instant::now() + ANSWER_GRACE;
+        while has_children() {
+            if Instant::now() >= until {
+                self.end_files();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -184,14 +251,28 @@ impl Supervisor {
         let mut polled: Vec<PollFd<'_>> = [signals.as_fd(), self.orders.as_fd()]
             .into_iter()
             .chain(self.lifeline.as_ref().map(AsFd::as_fd))
+            .chain(self.renamer.as_ref().map(AsFd::as_fd))
+            .chain(self.files.as_ref().map(AsFd::as_fd))
             .map(|fd: BorrowedFd<'_>| PollFd::new(fd, PollFlags::POLLIN))
             .collect();
         if poll(&mut polled, timeout).is_err() {
             return Order::Nothing;
         }
         let ready = |index: usize| polled.get(index).and_then(PollFd::any).unwrap_or(false);
-        if ready(2) {
+        // In the order in which they were chained above.
+        let mut next = 2;
+        let mut ended = |there: bool| {
+            let index = next;
+            next += usize::from(there);
+            there && ready(index)
+        };
+        let helper_gone = ended(self.lifeline.is_some());
+        let renamer_gone = ended(self.renamer.is_some());
+        if helper_gone || renamer_gone {
             return Order::Abandoned;
+        }
+        if ended(self.files.is_some()) {
+            return Order::FilesLost;
         }
         let ordered = ready(1);
         if ready(0) {
@@ -209,6 +290,7 @@ enum Order {
     Nothing,
     Stop(Duration),
     Abandoned,
+    FilesLost,
 }
 
 fn read_order(orders: &OwnedFd) -> Order {
@@ -230,6 +312,13 @@ fn watch_children() -> Result<SignalFd, Errno> {
     mask.add(Signal::SIGCHLD);
     mask.thread_block()?;
     SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+}
+
+/// Whether a child is left; reaps those that have ended.
+fn has_children() -> bool {
+    // SAFETY: no status is asked for; numbers only.
+    while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
+    Errno::last() != Errno::ECHILD
 }
 
 /// Reaps everything that has ended; the status of `main` if it was among them.

@@ -1,7 +1,7 @@
 //! The steps of a sandbox, tried one by one without running anything: what `doctor` stands on.
 //! Owns the order of the steps; explanations come from [`super::probe`].
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
@@ -13,11 +13,11 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, UnlinkatFlags, fork, unlinkat};
 use serde::{Deserialize, Serialize};
 
-use super::agent::landlock;
 use super::devices::Devices;
 use super::failure::{Doing, Failure};
+use super::file_server::FileServer;
 use super::mount_api::{READ_ONLY, TAME, attach, clone_mount, here, pivot_into, restrict};
-use super::{init, namespace, overlay, probe};
+use super::{cgroup, init, landlock, namespace, overlay, probe, seccomp};
 use crate::layer::{Driver, Layer};
 
 /// One step and how it went.
@@ -35,7 +35,7 @@ pub(crate) struct Step {
 /// out. Runs in a child that ends afterwards: it changes the namespaces of its process.
 pub(crate) fn steps(dir: &Path) -> Vec<Step> {
     type Try<'a> = (&'a str, bool, Box<dyn FnOnce() -> Result<(), Failure> + 'a>);
-    let tries: [Try<'_>; 6] = [
+    let tries: [Try<'_>; 7] = [
         (
             "user and mount namespace",
             true,
@@ -45,6 +45,11 @@ pub(crate) fn steps(dir: &Path) -> Vec<Step> {
             "overlay in a user namespace",
             true,
             Box::new(|| try_overlay(dir)),
+        ),
+        (
+            "a FUSE file system of our own",
+            false,
+            Box::new(|| try_fuse(dir)),
         ),
         (
             "devices and terminals of its own",
@@ -80,6 +85,30 @@ pub(crate) fn steps(dir: &Path) -> Vec<Step> {
     steps
 }
 
+/// Serves a directory of its own for a moment, as a session's file server would.
+fn try_fuse(dir: &Path) -> Result<(), Failure> {
+    let trial = dir.join(format!(".pvisor-tui-trial-{}", std::process::id()));
+    let lower = trial.join("lower");
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder.create(&lower).doing_at("making", &lower)?;
+    let outcome = std::fs::write(lower.join("file"), "").doing_at("writing in", &lower);
+    let outcome = outcome.and_then(|()| {
+        let layer = Layer {
+            name: "trial".into(),
+            root: lower.clone(),
+            dir: trial.join("layer"),
+            driver: Driver::Fuse,
+        };
+        overlay::make_upper(&layer.upper(), &layer.root).doing_at("making", &layer.upper())?;
+        let (_server, merged) = FileServer::for_trial(layer)?;
+        write_and_delete(&merged)
+    });
+    // A directory left behind is in nobody's way; its name tells where it came from.
+    let _ = std::fs::remove_dir_all(&trial);
+    outcome
+}
+
 /// Mounts an overlay over a directory of its own, and changes and deletes something in it.
 fn try_overlay(dir: &Path) -> Result<(), Failure> {
     let trial = dir.join(format!(".pvisor-tui-trial-{}", std::process::id()));
@@ -105,10 +134,14 @@ fn try_overlay(dir: &Path) -> Result<(), Failure> {
 fn use_overlay(layer: &Layer) -> Result<(), Failure> {
     let mounted = overlay::mount(layer)?;
     let merged = overlay::merged(&mounted.mount).doing("opening the merged view")?;
+    write_and_delete(&merged)
+}
+
+fn write_and_delete(merged: &OwnedFd) -> Result<(), Failure> {
     let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
-    openat(&merged, "new", flags, Mode::from_bits_truncate(0o600))
+    openat(merged, "new", flags, Mode::from_bits_truncate(0o600))
         .doing("making a file in an overlay")?;
-    unlinkat(&merged, "file", UnlinkatFlags::NoRemoveDir).doing("deleting a file in an overlay")
+    unlinkat(merged, "file", UnlinkatFlags::NoRemoveDir).doing("deleting a file in an overlay")
 }
 
 fn try_root() -> Result<(), Failure> {
@@ -160,7 +193,31 @@ pub(crate) fn unfit(dir: &Path) -> Result<Option<String>, Errno> {
     Ok(probe::unfit(dir.as_fd()).map(|(name, reason)| format!("{name}, {reason}")))
 }
 
-/// The kernel's Landlock ABI, 0 without.
-pub(crate) fn landlock_abi() -> i32 {
-    landlock::abi()
+/// The kernel's Landlock ABI, 0 without. **Must be called while the process has one thread.**
+pub(crate) fn landlock_abi() -> u32 {
+    let child = fork_child(|| namespace::leave(landlock::tried() as i32));
+    match child.and_then(|child| waitpid(child, None)) {
+        Ok(WaitStatus::Exited(_, abi)) => u32::try_from(abi).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Puts the command's seccomp filter on a process that then ends. **Must be called while the
+/// process has one thread.**
+pub(crate) fn seccomp() -> Result<(), String> {
+    let child = fork_child(|| {
+        let refused =
+            nix::sys::prctl::set_no_new_privs().is_err() || seccomp::put_up(false).is_err();
+        namespace::leave(i32::from(refused));
+    });
+    match child.and_then(|child| waitpid(child, None)) {
+        Ok(WaitStatus::Exited(_, 0)) => Ok(()),
+        Ok(_) => Err("the kernel does not take the filter".into()),
+        Err(errno) => Err(errno.desc().into()),
+    }
+}
+
+/// Which limits a cgroup can hold here; see [`cgroup::tried`].
+pub(crate) fn cgroup() -> Result<Vec<&'static str>, String> {
+    cgroup::tried()
 }

@@ -7,20 +7,23 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2, readlink};
-use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstat, mkdirat};
+use nix::fcntl::{OFlag, open, readlink};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, mkdirat};
 use nix::unistd::symlinkat;
 
 use super::boundary::LayerBoundary;
 use super::devices::{Devices, tmpfs};
 use super::failure::{Doing, Failure, shown};
+use super::file_server::{self, FileServer};
 use super::mount_api::{READ_ONLY, TAME, attach, clone_mount, here, pivot_into, restrict};
+use super::place::{Inside, Place, is_directory};
 use super::spec::{MountAccess, MountSpec};
-use super::{SandboxSpec, hidden, overlay, ownership, submounts};
-use crate::layer::{Driver, HOME, Layer};
+use super::staging::Staging;
+use super::{SandboxSpec, hidden};
+use crate::layer::Driver;
 
 /// The finished view.
 #[derive(Default)]
@@ -33,8 +36,14 @@ pub(super) struct View {
     pub hidden: Vec<String>,
     /// Places written directly.
     pub writable: Vec<String>,
+    /// Private places that live on, with their names.
+    pub kept: Vec<String>,
     /// What could not be had.
     pub notes: Vec<String>,
+    /// Holds what lies over masked places; for [`mask`].
+    pub masks: Option<OwnedFd>,
+    /// Whoever serves the layers that the kernel does not merge.
+    pub file_server: Option<FileServer>,
 }
 
 /// The directories of one layer, held open from before the view was made.
@@ -47,40 +56,27 @@ pub(super) struct MountedLayer {
     pub upper: OwnedFd,
     /// What the agent sees; `None` when the layer is not mounted.
     pub merged: Option<OwnedFd>,
-}
-
-/// Whether directories may be made inside a place to hold further mounts.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Inside {
-    /// The session's own: nobody else sees them.
-    Ours,
-    /// The host's or staged: they would be changes.
-    Foreign,
-}
-
-/// One mount and where it goes.
-struct Place {
-    target: PathBuf,
-    mount: OwnedFd,
-    inside: Inside,
+    /// Who merges it.
+    pub driver: Driver,
 }
 
 /// Builds the view and makes it the root of this mount namespace.
-pub(super) fn build(spec: &SandboxSpec) -> Result<View, Failure> {
-    let mut view = View::default();
+pub(super) fn build(spec: &SandboxSpec, lines: file_server::Lines) -> Result<View, Failure> {
+    let mut view = View {
+        notes: spec.notes.clone(),
+        ..View::default()
+    };
     let masks = wanted_masks(spec);
     refuse_hidden_layers(spec, &masks)?;
 
     let devices = Devices::collect()?;
     let mut places = private_places(&spec.private)?;
     runtime_places(&mut places)?;
-    let mut overlays = Vec::new();
-    for layer in &spec.layers {
-        stage(layer, &mut view, &mut places, &mut overlays)?;
-    }
+    let mut staging = Staging::prepare(spec, &masks, &mut view, &mut places)?;
     for mount in &spec.mounts {
         bind(mount, spec, &mut view, &mut places)?;
     }
+    view.file_server = staging.serve(spec, lines)?;
 
     let root = clone_mount(here(), Path::new("/"), true).doing("copying the mount table")?;
     restrict(root.as_fd(), READ_ONLY | TAME, true, true).doing("making / read-only")?;
@@ -96,33 +92,47 @@ pub(super) fn build(spec: &SandboxSpec) -> Result<View, Failure> {
     places.sort_by_key(|place| place.target.components().count());
     for index in 0..places.len() {
         let (earlier, rest) = places.split_at(index);
-        put(&rest[0], earlier)?;
+        let place = &rest[0];
+        match place.put(earlier) {
+            Ok(()) => {
+                if matches!(place.inside, Inside::Kept) {
+                    view.kept.push(shown(&place.target));
+                }
+            }
+            // The command does without what it may keep, and everybody is told.
+            Err(failure) if matches!(place.inside, Inside::Kept) => view.notes.push(format!(
+                "{} is not kept across sessions: {}: {}",
+                shown(&place.target),
+                failure.doing,
+                failure.cause
+            )),
+            Err(failure) => return Err(failure),
+        }
     }
     for path in masks {
         if mask(&path, &store)? {
             view.hidden.push(shown(&path));
         }
     }
-    for (name, overlay) in overlays {
-        let merged = overlay::merged(&overlay.mount).doing("opening a merged view")?;
-        view.layers.push(MountedLayer {
-            name,
-            lower: Some(overlay.lower),
-            upper: overlay.upper,
-            merged: Some(merged),
-        });
-    }
+    view.masks = Some(store);
+    staging.finish(&mut view)?;
     Ok(view)
 }
 
-/// Every path to mask that exists on the host.
-fn wanted_masks(spec: &SandboxSpec) -> Vec<PathBuf> {
+/// Places of the built-in list that the person gave back.
+pub(super) fn given_back(spec: &SandboxSpec) -> Vec<PathBuf> {
     let mut given_back = spec.unhide.clone();
     for mount in &spec.mounts {
         if mount.access != MountAccess::Hide {
             given_back.push(mount.target.clone());
         }
     }
+    given_back
+}
+
+/// Every path to mask that exists on the host.
+fn wanted_masks(spec: &SandboxSpec) -> Vec<PathBuf> {
+    let given_back = given_back(spec);
     let mut masks = hidden::existing(&spec.home, &given_back);
     let asked = spec
         .mounts
@@ -167,7 +177,7 @@ fn private_places(private: &Path) -> Result<Vec<Place>, Failure> {
         let Ok(target) = std::fs::canonicalize(target) else {
             continue;
         };
-        places.push(place_of(&dir, target, TAME, Inside::Ours)?);
+        places.push(Place::bind(&dir, target, TAME, Inside::Ours)?);
     }
     let (dir, file) = (private.join(MASK_DIR), private.join(MASK_FILE));
     make_dir(&dir, 0).doing_at("making", &dir)?;
@@ -185,22 +195,6 @@ fn make_dir(path: &Path, mode: u32) -> std::io::Result<()> {
     builder.recursive(true).mode(0o700).create(path)?;
     // Not left to the umask.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-}
-
-/// A bind of a host path with everything below it.
-fn place_of(
-    source: &Path,
-    target: PathBuf,
-    attributes: u64,
-    inside: Inside,
-) -> Result<Place, Failure> {
-    let mount = clone_mount(here(), source, true).doing_at("binding", source)?;
-    restrict(mount.as_fd(), attributes, true, true).doing_at("restricting", source)?;
-    Ok(Place {
-        target,
-        mount,
-        inside,
-    })
 }
 
 /// `/run` anew, with what name resolution needs of it.
@@ -221,7 +215,7 @@ fn runtime_places(places: &mut Vec<Place>) -> Result<(), Failure> {
             real
         };
         let attributes = READ_ONLY | TAME;
-        places.push(place_of(
+        places.push(Place::bind(
             &source,
             source.clone(),
             attributes,
@@ -254,68 +248,6 @@ fn fill_runtime(run: &OwnedFd, host: &Path) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Mounts a layer's overlay, or says why it has to do without.
-fn stage(
-    layer: &Layer,
-    view: &mut View,
-    places: &mut Vec<Place>,
-    overlays: &mut Vec<(String, overlay::Overlay)>,
-) -> Result<(), Failure> {
-    let doing = || format!("staging {}", shown(&layer.root));
-    if layer.root.parent().is_none() {
-        return Err(Failure::new(doing(), "the whole machine cannot be staged"));
-    }
-    if layer.driver != Driver::Overlayfs {
-        let cause = format!("the driver {} is not built in", layer.driver.name());
-        return Err(Failure::new(doing(), cause));
-    }
-    let below = submounts::below(&layer.root).doing("reading /proc/self/mountinfo")?;
-    if let Some(first) = below.first() {
-        if layer.name != HOME {
-            let cause = format!(
-                "{} is a mount of its own, and a mount inside a staged directory cannot be staged",
-                shown(first)
-            );
-            return Err(Failure::new(doing(), cause).hint(format!(
-                "unmount {}, or choose a workspace that does not contain it",
-                shown(first)
-            )));
-        }
-        let reason = format!("{} is mounted inside it", shown(first));
-        view.notes.push(format!(
-            "the home directory is read-only: {reason}, which the kernel cannot stage"
-        ));
-        view.reasons.push(LayerBoundary {
-            name: layer.name.clone(),
-            driver: "read-only".into(),
-            reason,
-        });
-        std::fs::create_dir_all(layer.upper()).doing_at("making", &layer.upper())?;
-        view.layers.push(MountedLayer {
-            name: layer.name.clone(),
-            lower: overlay::open_dir(&layer.root).ok(),
-            upper: overlay::open_dir(&layer.upper()).doing_at("opening", &layer.upper())?,
-            merged: None,
-        });
-        return Ok(());
-    }
-    let mounted = overlay::mount(layer)?;
-    let mount = mounted.mount.try_clone().doing("keeping an overlay")?;
-    places.push(Place {
-        target: layer.root.clone(),
-        mount,
-        inside: Inside::Foreign,
-    });
-    view.reasons.push(LayerBoundary {
-        name: layer.name.clone(),
-        driver: layer.driver.name().into(),
-        reason: "the kernel can merge it, which is the fastest way".into(),
-    });
-    view.notes.extend(ownership::remark(layer));
-    overlays.push((layer.name.clone(), mounted));
-    Ok(())
-}
-
 /// One mount asked for by the person.
 fn bind(
     mount: &MountSpec,
@@ -333,94 +265,27 @@ fn bind(
     let place = match mount.access {
         // Layers stand in the specification by themselves, masks come last.
         MountAccess::Stage | MountAccess::Hide => return Ok(()),
-        MountAccess::Read => place_of(&mount.source, target, READ_ONLY | TAME, Inside::Foreign)?,
+        MountAccess::Read => Place::bind(&mount.source, target, READ_ONLY | TAME, Inside::Foreign)?,
         MountAccess::Write => {
             view.writable.push(shown(&mount.target));
-            place_of(&mount.source, target, TAME, Inside::Foreign)?
+            Place::bind(&mount.source, target, TAME, Inside::Foreign)?
         }
-        MountAccess::Private | MountAccess::Keep => {
+        MountAccess::Keep => Place::bind(&mount.source, target, TAME, Inside::Kept)?,
+        MountAccess::Private => {
             // Named by what it stands for: the same place again when the session goes on.
             let name = blake3::hash(target.as_os_str().as_encoded_bytes()).to_hex();
             let dir = spec.private.join("mounts").join(&name.as_str()[..16]);
             make_dir(&dir, 0o755).doing_at("making", &dir)?;
-            place_of(&dir, target, TAME, Inside::Ours)?
+            Place::bind(&dir, target, TAME, Inside::Ours)?
         }
     };
     places.push(place);
     Ok(())
 }
 
-/// Attaches a place, making its mount point where that is nobody's change.
-fn put(place: &Place, earlier: &[Place]) -> Result<(), Failure> {
-    let target = match resolve(&place.target) {
-        Err(Errno::ENOENT) => {
-            let around = earlier
-                .iter()
-                .rev()
-                .find(|e| place.target.starts_with(&e.target) && e.target != place.target);
-            let Some(around) = around.filter(|e| e.inside == Inside::Ours) else {
-                return Err(Failure::new(
-                    format!("mounting {}", shown(&place.target)),
-                    "there is nothing of this name to mount it on",
-                )
-                .hint("a mount needs an existing directory or file of the same name on the host"));
-            };
-            make_mount_point(place, around).doing_at("making a mount point at", &place.target)?;
-            resolve(&place.target)
-        }
-        other => other,
-    };
-    let target = target.doing_at("opening", &place.target)?;
-    attach(place.mount.as_fd(), target.as_fd()).doing_at("mounting", &place.target)
-}
-
-/// The place a canonical path names in the view. A link on the way would lead elsewhere than the
-/// person meant.
-fn resolve(path: &Path) -> Result<OwnedFd, Errno> {
-    let how = OpenHow::new()
-        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW)
-        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
-    openat2(here(), path, how)
-}
-
-/// Makes the missing directories of a target below `around`, and a file at its end for a file.
-fn make_mount_point(place: &Place, around: &Place) -> Result<(), Errno> {
-    let tail = place.target.strip_prefix(&around.target);
-    let names: Vec<_> = tail
-        .into_iter()
-        .flat_map(Path::components)
-        .filter_map(|component| match component {
-            Component::Normal(name) => Some(name),
-            _ => None,
-        })
-        .collect();
-    let is_dir = is_directory(&place.mount)?;
-    let mut dir = resolve(&around.target)?;
-    for (index, name) in names.iter().enumerate() {
-        if index + 1 == names.len() && !is_dir {
-            let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-            nix::fcntl::openat(&dir, *name, flags, Mode::from_bits_truncate(0o644))?;
-            return Ok(());
-        }
-        match mkdirat(&dir, *name, Mode::from_bits_truncate(0o755)) {
-            Ok(()) | Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(errno),
-        }
-        let how = OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
-            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
-        dir = openat2(&dir, *name, how)?;
-    }
-    Ok(())
-}
-
-fn is_directory(fd: &OwnedFd) -> Result<bool, Errno> {
-    Ok(SFlag::from_bits_truncate(fstat(fd)?.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR)
-}
-
 /// Puts an empty, unreadable thing over `path` and over whatever it links to. `false` when the
 /// view has no such path.
-fn mask(path: &Path, store: &OwnedFd) -> Result<bool, Failure> {
+pub(super) fn mask(path: &Path, store: &OwnedFd) -> Result<bool, Failure> {
     let target = match open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()) {
         Ok(target) => target,
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(false),
@@ -432,6 +297,9 @@ fn mask(path: &Path, store: &OwnedFd) -> Result<bool, Failure> {
         MASK_FILE
     };
     let mount = clone_mount(store.as_fd(), Path::new(name), false).doing_at("hiding", path)?;
-    attach(mount.as_fd(), target.as_fd()).doing_at("hiding", path)?;
-    Ok(true)
+    match attach(mount.as_fd(), target.as_fd()) {
+        // Removed since it was opened: a socket whose service has just ended.
+        Err(Errno::ENOENT) => Ok(false),
+        other => other.doing_at("hiding", path).map(|()| true),
+    }
 }

@@ -44,6 +44,12 @@ pub(super) struct Hardening {
     pub no_capabilities: bool,
     /// See [`Boundary::landlock`].
     pub landlock: Option<u32>,
+    /// See [`Boundary::seccomp`].
+    pub seccomp: bool,
+    /// The errno with which the command was kept out of its cgroup.
+    pub cgroup_refused: Option<i32>,
+    /// Renames are reported to their server.
+    pub renames: bool,
     /// See [`Boundary::notes`].
     pub notes: Vec<String>,
 }
@@ -52,9 +58,11 @@ pub(super) struct Hardening {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Question {
     Walk(String),
+    Look(String, Vec<(RelPath, bool)>),
     Open(String, RelPath),
     Restore(String, RelPath),
     Sync(String),
+    Allocated(String),
 }
 
 /// The helper's answer. A descriptor follows [`Answer::Opened`].
@@ -63,6 +71,7 @@ pub(super) enum Answer {
     Entries(Vec<UpperEntry>),
     Opened,
     Done,
+    Bytes(u64),
     Refused(AccessError),
 }
 

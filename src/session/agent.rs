@@ -32,6 +32,8 @@ pub struct Agent {
     terminal: Option<Emulator>,
     size: TerminalSize,
     record: Option<OutputRecord>,
+    /// Something of its output could not be recorded.
+    has_gap: bool,
     /// Readers that wait for the first listener.
     unheard: Vec<(Stream, File)>,
     streams_open: usize,
@@ -91,6 +93,7 @@ impl Agent {
             terminal,
             size,
             record,
+            has_gap: false,
             streams_open: unheard.len(),
             unheard,
             exited: false,
@@ -133,11 +136,15 @@ impl Agent {
     }
 
     /// Takes note of what it wrote: record, replica, and the replica's answers to its questions.
-    pub fn wrote(&mut self, stream: Stream, bytes: &[u8]) {
+    /// Tells the first time that something could not be recorded.
+    pub fn wrote(&mut self, stream: Stream, bytes: &[u8]) -> Option<String> {
+        let mut gap = None;
         if let Some(record) = &mut self.record
             && let Err(error) = record.output(stream, bytes)
+            && !self.has_gap
         {
-            tracing::error!(%error, "recording the agent's output");
+            self.has_gap = true;
+            gap = Some(format!("Not all of the output is recorded: {error}."));
         }
         if let Some(terminal) = &mut self.terminal {
             let replies = terminal.feed(bytes);
@@ -145,6 +152,7 @@ impl Agent {
                 self.write(replies);
             }
         }
+        gap
     }
 
     /// One of its streams has ended.

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
@@ -48,6 +49,7 @@ pub struct Client {
     next: AtomicU64,
     waiting: Waiting,
     messages: Receiver<ServerMessage>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Client {
@@ -67,7 +69,7 @@ impl Client {
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         let (out, messages) = unbounded();
         let for_reader = Arc::clone(&waiting);
-        std::thread::Builder::new()
+        let reader = std::thread::Builder::new()
             .name("client-reader".into())
             .spawn(move || {
                 while let Ok(Some(message)) = codec::read(&mut input) {
@@ -88,6 +90,7 @@ impl Client {
             next: AtomicU64::new(1),
             waiting,
             messages,
+            reader: Some(reader),
         };
         Ok((client, welcome))
     }
@@ -130,6 +133,10 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         let _ = lock(&self.stream).shutdown(Shutdown::Both);
+        // Whoever gave up a connection may fork next, and must be one thread then.
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
     }
 }
 

@@ -9,13 +9,17 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 
 use super::agent::Agent;
+use super::asks::Asks;
 use super::event::{ClientId, Event};
+use super::guard::GuardLink;
 use super::journal::Journal;
 use super::outbox::Outbox;
+use super::pace::Pace;
 use super::state::{RunState, SessionState, Update};
 use super::store::{SessionRecord, Store};
 use super::worker::{Job, ReplyTo};
 use crate::protocol::{Failure, Hello, Reply, Request, Role, ServerMessage, Stream, Welcome};
+use crate::reserve::Ballast;
 use crate::sandbox::ExitStatus;
 use crate::sandbox::spec::TerminalSize;
 use crate::watch::Watch;
@@ -43,11 +47,14 @@ pub struct Session {
     pub(super) jobs: Option<Sender<Job>>,
     pub(super) agent: Option<Agent>,
     pub(super) watch: Option<Watch>,
+    /// The way to the running command's gate, when it has one.
+    pub(super) guard: Option<GuardLink>,
+    pub(super) asks: Asks,
     /// Jobs queued or running.
     pub(super) pending: usize,
-    /// Scans among them; another hint only marks them stale.
+    /// Scans among them.
     pub(super) scanning: usize,
-    pub(super) stale: bool,
+    pub(super) pace: Pace,
     /// The host is being written: what would write it too, or take from under it, waits in
     /// `deferred`.
     pub(super) writing: bool,
@@ -55,6 +62,12 @@ pub struct Session {
     /// The command is its starter's, and that has not come yet.
     awaits_owner: bool,
     pub(super) exit: Option<ExitStatus>,
+    /// Given up when the command has ended.
+    ballast: Option<Ballast>,
+    /// The journal could not be written the last time.
+    unwritten: bool,
+    /// The command was stopped because it had staged too much.
+    stage_full: bool,
     pub(super) ending: bool,
 }
 
@@ -76,15 +89,30 @@ impl Session {
             jobs,
             agent,
             watch,
+            guard: None,
+            asks: Asks::default(),
             pending: 0,
             scanning: 0,
-            stale: false,
+            pace: Pace::default(),
             writing: false,
             deferred: VecDeque::new(),
             awaits_owner: false,
             exit: None,
+            ballast: None,
+            unwritten: false,
+            stage_full: false,
             ending: false,
         }
+    }
+
+    /// Takes the room that is kept for what is recorded when the command has ended.
+    pub fn hold(&mut self, ballast: Option<Ballast>) {
+        self.ballast = ballast;
+    }
+
+    /// Gives that room back: nothing of the agent's runs any more that could take it.
+    pub(super) fn drop_ballast(&mut self) {
+        self.ballast = None;
     }
 
     /// The command is its starter's: [`Session::hear`] ends it if that has not come by then.
@@ -141,6 +169,20 @@ impl Session {
         }
     }
 
+    fn stage_is_full(&mut self, used: u64, limit: u64) {
+        if self.agent.is_none() {
+            return;
+        }
+        self.stage_full = true;
+        self.notice(format!(
+            "The command is being stopped: what it staged takes {} MiB on the disk, {} MiB are \
+             allowed. Everything staged so far can be reviewed.",
+            used.div_ceil(1 << 20),
+            limit >> 20
+        ));
+        self.stop_agent();
+    }
+
     /// Carries one event out.
     pub fn handle(&mut self, event: Event) {
         match event {
@@ -167,27 +209,71 @@ impl Session {
                 self.conclude_when_quiet();
             }
             Event::Exited(status) => {
-                self.exit = Some(status);
+                if status == ExitStatus::FilesLost {
+                    self.notice(
+                        "The file server has ended, and the command with it; what was staged is here \
+                         to review. The session's server.log may say why."
+                            .into(),
+                    );
+                }
+                let stopped = std::mem::take(&mut self.stage_full);
+                self.exit = Some(if stopped {
+                    ExitStatus::StageFull
+                } else {
+                    status
+                });
                 if let Some(agent) = &mut self.agent {
                     agent.exited();
                 }
                 self.conclude_when_quiet();
             }
+            Event::StageFull { used, limit } => self.stage_is_full(used, limit),
             Event::Hinted(hint) => self.hinted(hint),
             Event::Done(done) => self.done(*done),
             Event::WorkerLost => self.worker_lost(),
+            Event::Gate(said) => self.gate_said(said),
+            Event::GateGone => self.gate_gone(),
+            Event::Kept(kept) => self.kept(*kept),
             Event::Terminated => self.terminated(),
         }
-        if let Err(error) = self.journal.flush() {
-            tracing::error!(%error, "writing the journal");
+        self.write_journal();
+    }
+
+    /// Hands what was agreed to the file. What cannot be written is kept and tried again with every
+    /// event; that is said once.
+    fn write_journal(&mut self) {
+        match self.journal.flush() {
+            Ok(()) => self.unwritten = false,
+            Err(error) if !self.unwritten => {
+                self.unwritten = true;
+                tracing::error!(%error, "writing the journal");
+                self.notice(format!("The session's records cannot be written: {error}."));
+            }
+            Err(_) => {}
         }
+    }
+
+    /// Whether what is decided now would be on record; if not, why.
+    pub(super) fn can_record(&mut self) -> Result<(), Failure> {
+        self.journal.flush().map_err(|error| {
+            let dir = self.state.info.as_ref().map(|info| info.dir.clone());
+            Failure::Other(format!(
+                "the session's records in {} cannot be written: {error}; nothing was done, make \
+                 room there and try again",
+                crate::text::visible_path(&dir.unwrap_or_default())
+            ))
+        })
     }
 
     /// Agrees on an update: the one place where state, journal and clients learn of it.
     pub(super) fn agree(&mut self, update: Update) {
         self.state.apply(&update);
         let journalled = !matches!(update, Update::Joined(_) | Update::Left(_));
-        if journalled && let Err(error) = self.journal.append(&update) {
+        // What does not reach the file now is tried again, and told, with the next flush.
+        if journalled
+            && let Err(error) = self.journal.append(&update)
+            && !crate::reserve::is_full(&error)
+        {
             tracing::error!(%error, "appending to the journal");
         }
         for client in self.clients.values() {
@@ -293,11 +379,14 @@ impl Session {
 
     fn output(&mut self, stream: Stream, bytes: Vec<u8>) {
         let Some(agent) = &mut self.agent else { return };
-        agent.wrote(stream, &bytes);
+        let gap = agent.wrote(stream, &bytes);
         for client in self.clients.values().filter(|c| c.wants_output) {
             client
                 .outbox
                 .push(ServerMessage::Output(stream, bytes.clone()));
+        }
+        if let Some(gap) = gap {
+            self.notice(gap);
         }
     }
 

@@ -50,7 +50,10 @@ impl Store {
             out.write_all(&text)?;
             fs::rename(&temporary, &path)
         };
-        write().map_err(|e| StoreError::file("writing", &path, e))
+        write().map_err(|e| {
+            let _ = fs::remove_file(&temporary);
+            StoreError::file("writing", &path, e)
+        })
     }
 }
 

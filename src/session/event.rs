@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
+use super::asks::Kept;
 use super::outbox::Outbox;
 use super::worker::JobDone;
+use crate::policy::message::Said;
 use crate::protocol::{Hello, Request, Stream};
 use crate::sandbox::ExitStatus;
 use crate::watch::Hint;
@@ -44,12 +46,26 @@ pub enum Event {
     OutputEnded,
     /// The command has ended.
     Exited(ExitStatus),
+    /// The uppers hold more than they may.
+    StageFull {
+        /// Allocated bytes.
+        used: u64,
+        /// What they may hold.
+        limit: u64,
+    },
     /// The watch saw something.
     Hinted(Hint),
     /// The worker has finished a job.
     Done(Box<JobDone>),
     /// The worker has failed and finishes no job any more.
     WorkerLost,
+    /// The gate of the running command has something to say (counts apart, which the session does
+    /// not see).
+    Gate(Said),
+    /// The gate is gone.
+    GateGone,
+    /// An answer was written to its file or taken out of it, or could not be.
+    Kept(Box<Kept>),
     /// A signal asks the server to end.
     Terminated,
 }

@@ -2,6 +2,7 @@
 //! due, what waits for it, and the difference that becomes an update.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use super::agent::Agent;
 use super::core::Session;
@@ -12,7 +13,6 @@ use crate::change::{Change, ChangeError};
 use crate::layer::{AccessError, Timestamp};
 use crate::protocol::{Failure, Reply};
 use crate::sandbox::ExitStatus;
-use crate::watch::Hint;
 
 impl Session {
     /// Hands a job to the worker. Without one, whoever waits for the job is told so.
@@ -36,7 +36,7 @@ impl Session {
     }
 
     pub(super) fn scan(&mut self, then: Then) {
-        self.stale = false;
+        self.pace.covered();
         if self.jobs.is_some() {
             self.scanning += 1;
             self.push_job(Job::Scan(then));
@@ -50,6 +50,7 @@ impl Session {
     pub(super) fn conclude_when_quiet(&mut self) {
         let quiet = self.agent.as_ref().is_some_and(Agent::is_quiet);
         if quiet && let Some(status) = self.exit.take() {
+            self.drop_ballast();
             self.scan(Then::Conclude(status));
         }
     }
@@ -69,23 +70,16 @@ impl Session {
         }
     }
 
-    pub(super) fn hinted(&mut self, _hint: Hint) {
-        if self.scanning > 0 {
-            self.stale = true;
-        } else {
-            self.scan(Then::Rest);
-        }
-    }
-
     pub(super) fn done(&mut self, done: JobDone) {
         self.pending = self.pending.saturating_sub(1);
         match done {
-            JobDone::Scanned(scanned, then) => {
+            JobDone::Scanned(scanned, then, took) => {
                 self.scanning = self.scanning.saturating_sub(1);
+                let begun = Instant::now();
                 let failed = self.take_changes(scanned);
                 self.proceed(then, failed);
-                if self.stale && self.scanning == 0 {
-                    self.scan(Then::Rest);
+                if self.agent.is_some() {
+                    self.pace.rest(took + begun.elapsed());
                 }
             }
             JobDone::Reverted {
@@ -159,22 +153,28 @@ impl Session {
                 return Some(Failure::Other(error.to_string()));
             }
         };
-        let mut gone: BTreeSet<LayerPath> = self.state.changes.keys().cloned().collect();
+        let mut gone: BTreeSet<LayerPath> = if scanned.all || !scanned.whole.is_empty() {
+            let covers = |key: &&LayerPath| scanned.all || scanned.whole.contains(&key.layer);
+            let keys = self.state.changes.keys();
+            keys.filter(covers).cloned().collect()
+        } else {
+            BTreeSet::new()
+        };
+        gone.extend(scanned.gone);
         let mut changed: Vec<Change> = Vec::new();
-        for change in scanned {
+        for change in scanned.changes {
             gone.remove(&change.key);
             if self.state.changes.get(&change.key) != Some(&change) {
                 changed.push(change);
             }
         }
+        gone.retain(|key| self.state.changes.contains_key(key));
         if !changed.is_empty() || !gone.is_empty() {
             self.agree(Update::ChangesMoved {
                 changed,
                 gone: gone.into_iter().collect(),
             });
-        }
-        if let Some(watch) = &self.watch {
-            watch.set_host_directories(self.host_directories());
+            self.pace.changed();
         }
         None
     }

@@ -2,16 +2,21 @@
 //! byte replays to a prefix. What it must cut off because it cannot read it stays in `journal.cut`.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::state::Update;
+use crate::reserve::AppendFile;
 use crate::text::{visible, visible_path};
 
-/// Appends updates.
+/// Bytes of updates that wait for a flush at most, where one is possible.
+const GATHERED: usize = 1 << 16;
+
+/// Appends updates. Room for more is reserved; what a full disk refuses all the same waits in
+/// memory.
 pub struct Journal {
-    file: BufWriter<File>,
+    file: AppendFile,
 }
 
 impl Journal {
@@ -55,17 +60,23 @@ impl Journal {
                 "a line of the journal cannot be read; what follows is no longer replayed"
             );
         }
-        file.set_len(whole)?;
-        file.seek(SeekFrom::End(0))?;
+        if file.metadata()?.len() != whole {
+            file.set_len(whole)?;
+        }
         Ok(Self {
-            file: BufWriter::with_capacity(1 << 16, file),
+            file: AppendFile::new(file, whole),
         })
     }
 
     /// Appends one update; it reaches the file with the next [`Journal::flush`].
     pub fn append(&mut self, update: &Update) -> io::Result<()> {
-        serde_json::to_writer(&mut self.file, update)?;
-        self.file.write_all(b"\n")
+        let mut line = serde_json::to_vec(update)?;
+        line.push(b'\n');
+        self.file.push(&line);
+        if self.file.pending() < GATHERED {
+            return Ok(());
+        }
+        self.flush()
     }
 
     /// Hands what was appended to the kernel.

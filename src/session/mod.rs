@@ -2,21 +2,27 @@
 //! they left. Owns the session thread, its records and its directory.
 
 mod agent;
+mod asks;
 mod backlog;
 pub mod client;
 mod connection;
 mod core;
 mod create;
 mod event;
+mod guard;
 mod jobs;
 mod journal;
+pub mod keep;
+mod layers;
 mod outbox;
+mod pace;
 mod records;
 mod reduce;
 mod requests;
 mod serve;
 pub mod server;
 mod socket;
+mod stage_limit;
 pub mod state;
 pub mod store;
 #[cfg(test)]

@@ -11,8 +11,10 @@ use crate::protocol::{ServerMessage, codec};
 
 /// Bytes queued for a lossless client at which the agent's output is no longer read.
 const HOLD_AT: usize = 4 << 20;
-/// Bytes queued for any other client at which single messages are dropped for a snapshot.
+/// Bytes queued for any other client at which the next output drops single messages for a snapshot.
 const SKIP_AT: usize = 8 << 20;
+/// The same for updates: one of many changes alone is large, and a snapshot is larger.
+const SKIP_UPDATES_AT: usize = 64 << 20;
 
 /// Lets the agent's readers pass or wait. Shared by every outbox of a session.
 #[derive(Default)]
@@ -85,6 +87,10 @@ impl Outbox {
             return;
         }
         let is_reply = matches!(message, ServerMessage::Reply(..));
+        let skip_at = match message {
+            ServerMessage::Update(_) => SKIP_UPDATES_AT,
+            _ => SKIP_AT,
+        };
         if queue.skipping && !is_reply {
             return;
         }
@@ -95,7 +101,7 @@ impl Outbox {
                 queue.holding = true;
                 self.gate.hold();
             }
-        } else if queue.bytes > SKIP_AT {
+        } else if queue.bytes > skip_at {
             queue.skipping = true;
             queue
                 .messages

@@ -9,6 +9,7 @@ use super::state::{SessionInfo, SessionState};
 use crate::change::Tracker;
 use crate::commit::{self, Recovered};
 use crate::record::OutputRecord;
+use crate::reserve::Ballast;
 use crate::sandbox::Stdio;
 use crate::sandbox::spec::TerminalSize;
 
@@ -24,11 +25,18 @@ pub struct Records {
     pub tracker: Option<Tracker>,
     /// Takes a command's output; `None` without a command, or when it could not be opened.
     pub output: Option<OutputRecord>,
+    /// Room for what is to be recorded when a command has ended; `None` without a command.
+    pub ballast: Option<Ballast>,
 }
 
 impl Records {
     /// Opens them all. `stdio` is the command's that is being started.
     pub fn open(info: &SessionInfo, is_staged: bool, stdio: Option<Stdio>) -> io::Result<Self> {
+        Ballast::clear(&info.dir);
+        let ballast = match stdio {
+            Some(_) => Some(Ballast::take(&info.dir)?),
+            None => None,
+        };
         let mut state = SessionState::default();
         let journal = Journal::open(&info.dir.join("journal.jsonl"), |update| {
             state.apply(&update);
@@ -51,6 +59,7 @@ impl Records {
             recovered,
             tracker,
             output,
+            ballast,
         })
     }
 }

@@ -7,11 +7,18 @@ use std::collections::HashSet;
 use super::state::{RunState, SessionState, Update};
 use crate::LayerPath;
 use crate::change::Change;
+use crate::layer::{Driver, Layer};
 use crate::review::{self, FileDecision, Summary, Verdict};
-use crate::sandbox::ExitStatus;
+use crate::sandbox::{Boundary, ExitStatus};
 
 /// Most notices kept.
 const MAX_NOTICES: usize = 100;
+/// Most remarks kept.
+const MAX_REMARKS: usize = 200;
+/// Most questions that wait; the gate asks fewer.
+const MAX_ASKS: usize = 256;
+/// Most answers kept in the state.
+const MAX_ANSWERS: usize = 4_096;
 
 impl SessionState {
     /// Makes the state what it is after `update`.
@@ -21,18 +28,25 @@ impl SessionState {
             Update::Started { boundary, .. } => {
                 self.run = Some(RunState::Running);
                 self.boundary = (**boundary).clone();
+                if let Some(info) = &mut self.info {
+                    take_drivers(&mut info.layers, &self.boundary);
+                }
                 self.exit = None;
                 self.ended = None;
+                self.asks.clear();
+                self.rules.clear();
             }
             Update::Exited { status, at } => {
                 self.run = Some(RunState::Exited);
                 self.exit = Some(*status);
                 self.ended = Some(*at);
+                self.asks.clear();
             }
             Update::Lost => {
                 self.run = Some(RunState::Lost);
                 self.exit = Some(ExitStatus::Lost);
                 self.people.clear();
+                self.asks.clear();
             }
             Update::ChangesMoved { changed, gone } => {
                 for key in gone {
@@ -64,6 +78,38 @@ impl SessionState {
                 self.decisions.clear();
                 self.voided.clear();
                 self.carried.clear();
+                self.asks.clear();
+            }
+            Update::Guarded {
+                rules,
+                answers,
+                files,
+            } => {
+                self.rules.clone_from(rules);
+                self.answers.clone_from(answers);
+                self.answer_files = files.clone();
+            }
+            Update::Asked(ask) => {
+                self.last_ask = self.last_ask.max(ask.id);
+                if self.asks.len() < MAX_ASKS {
+                    self.asks.insert(ask.id, (**ask).clone());
+                }
+            }
+            Update::Answered { ask, .. } => drop(self.asks.remove(ask)),
+            Update::Remembered(answer) => {
+                crate::policy::answer::remember(&mut self.answers, answer.clone());
+                let surplus = self.answers.len().saturating_sub(MAX_ANSWERS);
+                self.answers.drain(..surplus);
+            }
+            Update::Forgotten(answer) => self.answers.retain(|known| known != answer),
+            Update::Warned(remark) => {
+                self.remarks.push((**remark).clone());
+                let surplus = self.remarks.len().saturating_sub(MAX_REMARKS);
+                self.remarks.drain(..surplus);
+                self.more_remarks = self.more_remarks.saturating_add(surplus as u64);
+            }
+            Update::WarnedMore(more) => {
+                self.more_remarks = self.more_remarks.saturating_add(*more);
             }
             Update::Joined(person) => {
                 self.people.retain(|p| p.client != person.client);
@@ -192,6 +238,18 @@ fn carry_over(carried: &FileDecision, change: &Change) -> Option<FileDecision> {
         verdicts,
         by: carried.by.clone(),
     })
+}
+
+/// Who merges a layer is known once it is mounted.
+pub(super) fn take_drivers(layers: &mut [Layer], boundary: &Boundary) {
+    for layer in layers {
+        let told = boundary.layers.iter().find(|l| l.name == layer.name);
+        match told.map(|told| told.driver.as_str()) {
+            Some("fuse") => layer.driver = Driver::Fuse,
+            Some("overlayfs") => layer.driver = Driver::Overlayfs,
+            _ => {}
+        }
+    }
 }
 
 #[cfg(test)]

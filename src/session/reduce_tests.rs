@@ -10,9 +10,12 @@ use crate::change::{ChangeKind, Class};
 use crate::commit::{Outcome, Refusal};
 use crate::diff::{Item, ItemId, ItemKind, ItemRef, Span};
 use crate::layer::{Digest, Driver, FileType, Layer, Node, Timestamp};
+use crate::overlay::Access;
+use crate::policy::message::{Attempted, Withdrawn};
+use crate::policy::{Answer, AnswerFiles, Level, Origin, Rule, Subject};
 use crate::protocol::Role;
 use crate::sandbox::{Boundary, Mode};
-use crate::session::state::{CommitRecord, Person, SessionInfo};
+use crate::session::state::{AnsweredBy, Ask, CommitRecord, Person, Remark, SessionInfo};
 
 fn key(path: &str) -> LayerPath {
     LayerPath::new("workspace", RelPath::new(path.as_bytes()).unwrap())
@@ -310,7 +313,87 @@ fn one_of_each() -> Vec<Update> {
         }),
         Update::Left(1),
         Update::Noticed("a notice".into()),
+        guarded(),
+        asked(1),
+        asked(2),
+        answered(1),
+        Update::Remembered(answer()),
+        Update::Forgotten(answer()),
+        Update::Warned(Box::new(Remark {
+            level: Level::Deny,
+            what: attempted(),
+            at: Timestamp::default(),
+        })),
+        Update::WarnedMore(3),
     ]
+}
+
+fn attempted() -> Attempted {
+    Attempted {
+        key: LayerPath::new("workspace", RelPath::new(*b"\xff/k").unwrap()),
+        access: Access::Read,
+        pid: 7,
+        program: "cat".into(),
+        glob: "*.k".into(),
+    }
+}
+
+fn answer() -> Answer {
+    Answer {
+        allow: true,
+        origin: Origin::Session,
+        subject: Subject::Below(b"/w/\xff".to_vec()),
+    }
+}
+
+fn guarded() -> Update {
+    Update::Guarded {
+        rules: vec![Rule::new(Level::Ask, "*.k", Origin::User).unwrap()],
+        answers: vec![answer()],
+        files: AnswerFiles {
+            user: "/c/answers.json".into(),
+            workspace: PathBuf::new(),
+        },
+    }
+}
+
+fn asked(id: u64) -> Update {
+    Update::Asked(Box::new(Ask {
+        id,
+        what: attempted(),
+        at: Timestamp::default(),
+        until: Timestamp { sec: 300, nsec: 0 },
+    }))
+}
+
+fn answered(ask: u64) -> Update {
+    Update::Answered {
+        ask,
+        allow: false,
+        by: AnsweredBy::Nobody(Withdrawn::TimedOut),
+        at: Timestamp::default(),
+    }
+}
+
+#[test]
+fn questions_end_with_their_answer_or_with_the_command() {
+    let mut state = after([started(), guarded(), asked(1), asked(2)]);
+    assert_eq!((state.asks.len(), state.rules.len()), (2, 1));
+    state.apply(&answered(1));
+    state.apply(&answered(1));
+    assert_eq!(state.asks.keys().copied().collect::<Vec<_>>(), [2]);
+    state.apply(&exited());
+    assert!(state.asks.is_empty());
+    assert_eq!(state.rules.len(), 1, "what was in force is still told");
+    state.apply(&started());
+    assert!(state.rules.is_empty(), "until another command runs without");
+    assert_eq!((state.answers.len(), state.last_ask), (1, 2));
+    for id in 0..1_000 {
+        state.apply(&asked(id));
+        state.apply(&one_of_each()[one_of_each().len() - 2]);
+    }
+    assert!(state.asks.len() <= 256 && state.remarks.len() <= 200);
+    assert_eq!(state.remarks.len() as u64 + state.more_remarks, 1_000);
 }
 
 #[test]

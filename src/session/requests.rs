@@ -49,7 +49,9 @@ impl Session {
             return Err(Failure::NotRunning);
         };
         let needed = match request {
-            Request::Rescan | Request::Contents(_) | Request::Detach => Role::Observer,
+            Request::Rescan | Request::Contents(_) | Request::Observed | Request::Detach => {
+                Role::Observer
+            }
             Request::Decide { .. } => Role::Reviewer,
             _ => Role::Driver,
         };
@@ -92,6 +94,11 @@ impl Session {
             return;
         }
         let to = Some((client, id));
+        let agrees = writes || matches!(request, Request::Decide { .. });
+        if agrees && let Err(failure) = self.can_record() {
+            self.reply(to, Err(failure));
+            return;
+        }
         let result = match request {
             Request::Input(bytes) => {
                 if let Some(agent) = &self.agent {
@@ -158,6 +165,20 @@ impl Session {
                 }
                 None => Err(Failure::UnknownPath(key)),
             },
+            Request::Answer {
+                ask,
+                allow,
+                scope,
+                pattern,
+            } => match self.answer(ask, allow, scope, pattern, to) {
+                Some(result) => result,
+                None => return,
+            },
+            Request::Forget(answer) => match self.forget_answer(answer, to) {
+                Some(result) => result,
+                None => return,
+            },
+            Request::Observed => Ok(Reply::Observed(self.observations())),
             Request::Stop => self.stop_command(),
             Request::Discard => {
                 if self.agent.is_some() {
@@ -283,9 +304,16 @@ impl Session {
         }
     }
 
+    /// What a revert of these targets is about.
     fn paths(&self, targets: &[Target]) -> Result<BTreeSet<LayerPath>, Failure> {
         let mut paths = BTreeSet::new();
         for target in targets {
+            if *target == Target::All {
+                let all = self.state.changes.values();
+                let meant = all.filter(|change| review::is_reverted_by_all(change));
+                paths.extend(meant.map(|change| change.key.clone()));
+                continue;
+            }
             paths.extend(
                 review::expand(&self.state.changes, target)?
                     .into_iter()

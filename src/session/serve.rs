@@ -19,13 +19,17 @@ use super::backlog::Backlog;
 use super::connection;
 use super::core::Session;
 use super::event::Event;
+use super::guard::GuardLink;
 use super::outbox::Gate;
 use super::records::{Records, terminal_size};
+use super::stage_limit;
 use super::state::{CommitRecord, RunState, SessionInfo, Update};
 use super::store::Store;
 use super::worker::{Job, Then, Worker};
 use crate::commit;
 use crate::layer::{StageAccess, Timestamp};
+use crate::policy::Policy;
+use crate::reserve::Forgiving;
 use crate::sandbox::{Running, Stdio};
 use crate::watch::Watch;
 
@@ -51,8 +55,8 @@ pub struct Server {
     mailbox: Receiver<Event>,
 }
 
-/// What a session runs: the command, its words and its streams' kind.
-pub type Command = (Running, Vec<String>, Stdio);
+/// What a session runs: the command, its words, its streams' kind and the rules asked for.
+pub type Command = (Running, Vec<String>, Stdio, Policy);
 
 /// The lock that makes a server the only one of its session.
 pub struct SessionLock {
@@ -95,8 +99,8 @@ impl Server {
         let watch = if is_staged {
             let hints = events.clone();
             Some(Watch::start(&info.layers, move |hint| {
-                // A full mailbox already holds a hint's consequence: events are hints only.
-                let _ = hints.try_send(Event::Hinted(hint));
+                // Never waits for a full mailbox: the session may be waiting for the watch.
+                hints.try_send(Event::Hinted(hint)).is_ok()
             })?)
         } else {
             None
@@ -140,6 +144,7 @@ impl Server {
             recovered,
             tracker,
             output,
+            ballast,
         } = records;
         let first = state.info.is_none();
         let crashed = state.run == Some(RunState::Running);
@@ -148,10 +153,15 @@ impl Server {
             Some((running, ..)) => running.access.clone(),
             None => access,
         };
+        let held = access.clone();
         let jobs = match (access, tracker) {
             (Some(access), Some(tracker)) => {
-                let (layers, commits) = (info.layers.clone(), info.dir.join("commits"));
-                let worker = Worker::new(layers, tracker, access, commits, events.clone());
+                let (mut layers, commits) = (info.layers.clone(), info.dir.join("commits"));
+                if let Some((running, ..)) = &command {
+                    super::reduce::take_drivers(&mut layers, &running.boundary);
+                }
+                let moved = watch.as_ref().map(Watch::moved).unwrap_or_default();
+                let worker = Worker::new(layers, tracker, access, moved, commits, events.clone());
                 let (jobs, queue) = unbounded::<Job>();
                 thread::Builder::new()
                     .name("worker".into())
@@ -160,9 +170,20 @@ impl Server {
             }
             _ => None,
         };
-        let mut started = None;
+        if let (Some((running, ..)), Some(access)) = (&command, &held)
+            && let Some(limit) = stage_limit::of(&running.boundary)
+        {
+            stage_limit::watch(limit, &info.layers, access, events.clone())?;
+        }
+        drop(held);
+        let for_answers = events.clone();
+        let (mut started, mut guard) = (None, None);
         let agent = match command {
-            Some((running, words, stdio)) => {
+            Some((mut running, words, stdio, policy)) => {
+                if let Some(gate) = running.gate.take() {
+                    running.boundary.notes.push(policy.describe());
+                    guard = Some((GuardLink::listen(gate, &info.dir, events.clone())?, policy));
+                }
                 started = Some((running.boundary, words));
                 Some(Agent::new(
                     running.io,
@@ -181,6 +202,8 @@ impl Server {
         };
 
         let mut session = Session::new(state, store, journal, jobs, agent, watch);
+        session.hold(ballast);
+        session.asks.events = Some(for_answers);
         if first {
             session.agree(Update::Opened(Box::new(info)));
         }
@@ -194,6 +217,9 @@ impl Server {
                 command,
                 at,
             });
+        }
+        if let Some((link, policy)) = guard {
+            session.guarded(link, policy);
         }
         for settled in recovered {
             session.settled(settled);
@@ -221,11 +247,13 @@ fn run(session: &mut Session, mailbox: &Receiver<Event>) {
     // Hints are nobody's need: where a directory cannot be watched they come for ever.
     let mut needed = begun;
     loop {
-        match mailbox.recv_timeout(LINGER) {
+        let patience = session.tends_in().map_or(LINGER, |due| due.min(LINGER));
+        match mailbox.recv_timeout(patience) {
             Ok(event) => session.handle(event),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
+        session.tend();
         if session.is_needed() {
             needed = Instant::now();
         } else if needed.elapsed() >= LINGER && session.is_idle() {
@@ -307,7 +335,7 @@ pub fn detach_streams(log: &Path) -> io::Result<()> {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Forgiving(io::stderr()))
         .try_init();
     Ok(())
 }

@@ -13,17 +13,21 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::client::{Client, ClientError};
+use super::keep::{self, Seed};
+use super::layers;
 use super::records::Records;
 use super::serve::{self, Command, Server, SessionLock};
 use super::socket;
 use super::state::SessionInfo;
 use super::store::{SessionRecord, Store, StoreError};
 use crate::change::Tracker;
-use crate::layer::{Driver, HOME, Layer, StageAccess, Timestamp, WORKSPACE};
+use crate::layer::{StageAccess, Timestamp};
+use crate::policy::Origin;
 use crate::protocol::{Hello, Request, Role, Welcome};
+use crate::reserve::is_full;
 use crate::sandbox::detach::detach;
 use crate::sandbox::spec::MountSpec;
-use crate::sandbox::{self, Mode, MountAccess, SandboxError, SandboxSpec};
+use crate::sandbox::{self, Mode, SandboxError, SandboxSpec, Submounts};
 use crate::text::visible_path;
 
 /// How long another server may take to let a session go.
@@ -44,6 +48,10 @@ pub struct RunRequest {
     pub home: PathBuf,
     /// Mounts asked for; [`MountAccess::Stage`] ones become layers.
     pub mounts: Vec<MountSpec>,
+    /// What directories that are kept begin with.
+    pub seeds: Vec<Seed>,
+    /// What becomes of mounts inside the staged directories of a new session.
+    pub submounts: Submounts,
     /// What the sandbox needs besides what the session decides itself (`layers`, `private` and the
     /// session's own hides are filled in).
     pub spec: SandboxSpec,
@@ -66,13 +74,25 @@ pub enum StartError {
     /// The session's command is still running.
     #[error("the command of session {0} is still running; attach to it, or stop it first")]
     Running(String),
+    /// The disk that holds the records is full, in one sentence.
+    #[error("{0}")]
+    NoRoom(String),
     /// Anything else, in one sentence.
     #[error("{0}")]
     Other(String),
 }
 
 impl StartError {
-    fn other(doing: &str, path: &Path, error: impl std::fmt::Display) -> Self {
+    /// As [`StartError::other`], of a file; a full disk is told apart.
+    pub(super) fn file(doing: &str, path: &Path, error: std::io::Error) -> Self {
+        let full = is_full(&error);
+        match Self::other(doing, path, error) {
+            StartError::Other(text) if full => StartError::NoRoom(text),
+            other => other,
+        }
+    }
+
+    pub(super) fn other(doing: &str, path: &Path, error: impl std::fmt::Display) -> Self {
         StartError::Other(format!("{doing} {}: {error}", visible_path(path)))
     }
 }
@@ -90,6 +110,8 @@ enum Word {
         cause: String,
         hint: Option<String>,
     },
+    /// The disk that holds the records is full.
+    NoRoom(String),
     /// Anything else.
     Failed(String),
 }
@@ -109,11 +131,14 @@ pub fn run(
         }
         None => new_session(store, &request)?,
     };
-    let mut spec = request.spec;
-    prepare(store, &info, &mut spec)?;
     let (id, dir) = (info.id.clone(), info.dir.clone());
-    let word = start(store, info, Some(spec), hello.owns_command)?;
-    if let Err(error) = came_up(word) {
+    let mut spec = request.spec;
+    let started = keep::open(store.state_dir(), &mut spec.mounts, &request.seeds)
+        .map_err(|error| StartError::Other(error.to_string()))
+        .and_then(|()| prepare(store, &info, &mut spec))
+        .and_then(|()| start(store, info, Some(spec), hello.owns_command))
+        .and_then(came_up);
+    if let Err(error) = started {
         if fresh {
             // Nothing ran: there is nothing to review, and a list of husks helps nobody.
             let _ = crate::layer::remove::remove_tree(&dir);
@@ -153,6 +178,7 @@ fn came_up(word: Word) -> Result<(), StartError> {
         Word::NoSandbox { doing, cause, hint } => {
             Err(SandboxError::Setup { doing, cause, hint }.into())
         }
+        Word::NoRoom(cause) => Err(StartError::NoRoom(cause)),
         Word::Failed(cause) => Err(StartError::Other(cause)),
     }
 }
@@ -270,7 +296,11 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Ma
     let listener = socket::bind(&socket).map_err(|e| failed("listening on", &socket, &e))?;
     store
         .announce_socket(&info.id, &socket)
-        .map_err(|e| Word::Failed(e.to_string()))?;
+        .inspect_err(|_| drop(fs::remove_file(&socket)))
+        .map_err(|error| match &error {
+            StoreError::File { source, .. } if is_full(source) => Word::NoRoom(error.to_string()),
+            _ => Word::Failed(error.to_string()),
+        })?;
     let no_sandbox = |error: SandboxError| {
         let SandboxError::Setup { doing, cause, hint } = error;
         let _ = fs::remove_file(&socket);
@@ -291,7 +321,12 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Ma
     // unfinished on the host is settled by then, and what the host has is on record.
     let records = Records::open(&info, is_staged, stdio)
         .inspect_err(|_| drop(fs::remove_file(&socket)))
-        .map_err(|e| failed("opening the session in", &dir, &e))?;
+        .map_err(
+            |error| match failed("opening the session in", &dir, &error) {
+                Word::Failed(text) if is_full(&error) => Word::NoRoom(text),
+                word => word,
+            },
+        )?;
     match spec {
         Some(spec) => {
             let words = spec
@@ -299,8 +334,13 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Ma
                 .iter()
                 .map(|w| w.to_string_lossy().into_owned())
                 .collect();
+            let mut spec = spec;
+            // What a person said earlier in this session holds for its next command too.
+            let said = records.state.answers.iter();
+            let said = said.filter(|answer| answer.origin == Origin::Session);
+            spec.policy.answers.extend(said.cloned());
             let sandbox = sandbox::begin(&spec).map_err(&no_sandbox)?;
-            starting = Some((sandbox, words, spec.stdio));
+            starting = Some((sandbox, words, spec.stdio, spec.policy));
         }
         None if is_staged => {
             access = Some(sandbox::open_unmounted(&info.layers).map_err(&no_sandbox)?);
@@ -312,9 +352,9 @@ fn make(store: Store, info: SessionInfo, spec: Option<SandboxSpec>) -> Result<Ma
         .inspect_err(|_| drop(fs::remove_file(&socket)))
         .map_err(|e| failed("opening the session in", &dir, &e))?;
     let command = match starting {
-        Some((sandbox, words, stdio)) => {
+        Some((sandbox, words, stdio, policy)) => {
             let running = sandbox.running().map_err(&no_sandbox)?;
-            Some((running, words, stdio))
+            Some((running, words, stdio, policy))
         }
         None => None,
     };
@@ -348,6 +388,13 @@ fn new_session(store: &Store, request: &RunRequest) -> Result<SessionInfo, Start
         .ok()
         .flatten();
     Ok(SessionInfo {
+        layers: match request.mode {
+            Mode::Staged => layers::make(&dir, request).inspect_err(|_| {
+                // Nothing ran: there is nothing to review.
+                let _ = crate::layer::remove::remove_tree(&dir);
+            })?,
+            Mode::Host => Vec::new(),
+        },
         name: request
             .name
             .clone()
@@ -361,75 +408,11 @@ fn new_session(store: &Store, request: &RunRequest) -> Result<SessionInfo, Start
             .map(|w| w.to_string_lossy().into_owned())
             .collect(),
         workspace: request.workspace.clone(),
-        layers: match request.mode {
-            Mode::Staged => layers(&dir, request)?,
-            Mode::Host => Vec::new(),
-        },
         started: now,
         settings: request.settings,
         id,
         dir,
     })
-}
-
-/// The staged layers, outermost first: the workspace, the home directory, and each `stage` mount.
-fn layers(dir: &Path, request: &RunRequest) -> Result<Vec<Layer>, StartError> {
-    let mut wanted = vec![(WORKSPACE.to_owned(), request.workspace.clone())];
-    if request.home != request.workspace && request.home.parent().is_some() && request.home.is_dir()
-    {
-        wanted.push((HOME.to_owned(), request.home.clone()));
-    }
-    for mount in request
-        .mounts
-        .iter()
-        .filter(|m| m.access == MountAccess::Stage)
-    {
-        if wanted.iter().any(|(_, root)| *root == mount.source) {
-            continue;
-        }
-        let last = mount
-            .source
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let base = mount.name.clone().unwrap_or(last);
-        let taken = |name: &str| wanted.iter().any(|(n, _)| n == name);
-        let mut name = base.clone();
-        let mut count = 1;
-        while taken(&name) {
-            count += 1;
-            name = format!("{base}-{count}");
-        }
-        wanted.push((name, mount.source.clone()));
-    }
-    wanted.sort_by_key(|(_, root)| root.components().count());
-    let layers = wanted.into_iter().map(|(name, root)| Layer {
-        // The directory is numbered by name where the name is a safe file name, else escaped.
-        dir: dir.join("layers").join(file_name(&name)),
-        name,
-        root,
-        driver: Driver::Overlayfs,
-    });
-    let layers: Vec<Layer> = layers.collect();
-    for layer in &layers {
-        sandbox::make_upper(&layer.upper(), &layer.root)
-            .map_err(|e| StartError::other("making", &layer.upper(), e))?;
-    }
-    Ok(layers)
-}
-
-fn file_name(layer: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let name: String = layer
-        .chars()
-        .map(|c| if plain(c) { c } else { '_' })
-        .collect();
-    if name.starts_with('.') {
-        format!("_{name}")
-    } else {
-        name
-    }
 }
 
 /// Fills in what the session decides about its sandbox.
@@ -441,7 +424,7 @@ fn prepare(store: &Store, info: &SessionInfo, spec: &mut SandboxSpec) -> Result<
         .recursive(true)
         .mode(0o700)
         .create(&spec.private)
-        .map_err(|e| StartError::other("making", &spec.private, e))?;
+        .map_err(|e| StartError::file("making", &spec.private, e))?;
     spec.hide
         .extend([store.state_dir().to_owned(), store.runtime_dir().to_owned()]);
     Ok(())

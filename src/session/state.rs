@@ -10,6 +10,8 @@ use crate::LayerPath;
 use crate::change::Change;
 use crate::commit::Outcome;
 use crate::layer::{Digest, Layer, Timestamp};
+use crate::policy::message::{Attempted, Withdrawn};
+use crate::policy::{Answer, AnswerFiles, Level, Rule};
 use crate::review::{Decisions, FileDecision};
 use crate::sandbox::{Boundary, ExitStatus, Mode};
 
@@ -96,6 +98,43 @@ pub struct Person {
     pub role: crate::protocol::Role,
 }
 
+/// An operation that waits for a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask {
+    /// Number within the session, from 1.
+    pub id: u64,
+    /// What waits, and the rule because of which it does.
+    pub what: Attempted,
+    /// Since when.
+    pub at: Timestamp,
+    /// When it counts as denied.
+    pub until: Timestamp,
+}
+
+/// What ended a question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AnsweredBy {
+    /// A person, by user name.
+    Person(String),
+    /// An answer remembered by this person, which it did not bring itself.
+    Remembered(String),
+    /// A person whose answer could not be saved: denied.
+    Unsaved(String),
+    /// Nobody.
+    Nobody(Withdrawn),
+}
+
+/// A `warn` or `deny` rule has spoken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remark {
+    /// Which level.
+    pub level: Level,
+    /// What was attempted.
+    pub what: Attempted,
+    /// When.
+    pub at: Timestamp,
+}
+
 /// An agreed fact, in the past tense. Journalled, one a line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Update {
@@ -146,6 +185,36 @@ pub enum Update {
     NotCommitted(Outcome),
     /// The staged side was thrown away.
     Discarded,
+    /// These rules hold for the command that was started, and these answers settle their questions.
+    Guarded {
+        /// The rules.
+        rules: Vec<Rule>,
+        /// The answers.
+        answers: Vec<Answer>,
+        /// Where answers are kept.
+        files: AnswerFiles,
+    },
+    /// An operation waits for a person.
+    Asked(Box<Ask>),
+    /// It does not any more.
+    Answered {
+        /// Number of the question.
+        ask: u64,
+        /// Whether it was allowed.
+        allow: bool,
+        /// What ended it.
+        by: AnsweredBy,
+        /// When.
+        at: Timestamp,
+    },
+    /// An answer is remembered from now on.
+    Remembered(Answer),
+    /// It is not any more.
+    Forgotten(Answer),
+    /// A `warn` or `deny` rule has spoken.
+    Warned(Box<Remark>),
+    /// So many more remarks were left out.
+    WarnedMore(u64),
     /// Somebody came.
     Joined(Person),
     /// Somebody left.
@@ -179,10 +248,45 @@ pub struct SessionState {
     pub carried: Decisions,
     /// Commits and undos in order.
     pub commits: Vec<CommitRecord>,
+    /// The rules in force; empty when nothing stands between the agent and its files that could
+    /// hold them.
+    pub rules: Vec<Rule>,
+    /// Remembered answers.
+    pub answers: Vec<Answer>,
+    /// Where answers are kept that outlive the session.
+    pub answer_files: AnswerFiles,
+    /// Operations that wait, by number.
+    pub asks: BTreeMap<u64, Ask>,
+    /// The highest number a question had.
+    pub last_ask: u64,
+    /// What rules remarked, oldest first, at most 200.
+    pub remarks: Vec<Remark>,
+    /// Remarks that are not among them.
+    pub more_remarks: u64,
     /// Who is attached. Not journalled.
     pub people: Vec<Person>,
     /// The last refusal or unsettled outcome.
     pub last_outcome: Option<Outcome>,
     /// The last notices, oldest first, at most 100.
     pub notices: Vec<String>,
+}
+
+impl SessionState {
+    /// The absolute host path of an entry, in bytes; of a layer that is not staged here the path
+    /// below the file system's root.
+    pub fn absolute(&self, key: &LayerPath) -> Vec<u8> {
+        let layers = self.info.as_ref().map(|info| info.layers.as_slice());
+        let layer = layers
+            .unwrap_or_default()
+            .iter()
+            .find(|layer| layer.name == key.layer);
+        let root = layer.map_or(b"/".as_slice(), |layer| {
+            layer.root.as_os_str().as_encoded_bytes()
+        });
+        let place = crate::policy::Place {
+            root,
+            folds_case: false,
+        };
+        place.absolute(&key.path)
+    }
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::state::{RunState, SessionInfo};
 use crate::layer::Timestamp;
+use crate::policy::Observations;
 use crate::sandbox::{Boundary, ExitStatus};
 use crate::text::{visible, visible_path};
 
@@ -120,6 +121,10 @@ impl Store {
     /// Tells later callers of [`Store::socket`] where the server listens.
     pub fn announce_socket(&self, id: &str, socket: &Path) -> Result<(), StoreError> {
         let path = self.session_dir(id).join(SOCKET_FILE);
+        // Usually the same again, and then a full disk does not matter.
+        if fs::read(&path).is_ok_and(|told| told == socket.as_os_str().as_bytes()) {
+            return Ok(());
+        }
         fs::write(&path, socket.as_os_str().as_bytes())
             .map_err(|error| StoreError::file("writing", &path, error))
     }
@@ -204,6 +209,12 @@ impl Store {
             record.state = RunState::Lost;
         }
         Ok(record)
+    }
+
+    /// What was counted of a session's accesses, up to about two seconds ago while it works; `None`
+    /// when nothing was to be counted.
+    pub fn observations(&self, id: &str) -> Result<Option<Observations>, StoreError> {
+        super::guard::load(&self.session_dir(id))
     }
 
     /// The file that the session's server keeps locked (`flock`, exclusive) while it lives.

@@ -13,7 +13,7 @@ use super::outbox::{Gate, Outbox};
 use super::state::{RunState, SessionInfo, SessionState, Update};
 use super::store::Store;
 use super::worker::{Job, JobDone, Then};
-use crate::change::{Change, ChangeKind, Class};
+use crate::change::{Change, ChangeKind, Class, Moves};
 use crate::commit::Outcome;
 use crate::diff::{Item, ItemId, ItemKind, Span};
 use crate::layer::{Digest, FileType, Node, Timestamp};
@@ -22,6 +22,8 @@ use crate::protocol::{
 };
 use crate::sandbox::{Boundary, ExitStatus, Mode};
 use crate::{LayerPath, RelPath};
+
+mod asks;
 
 /// A session whose worker is the test itself.
 struct Scene {
@@ -145,7 +147,8 @@ impl Scene {
         let Job::Scan(then) = self.job() else {
             panic!("the job is no scan");
         };
-        self.done(JobDone::Scanned(Ok(changes), then));
+        let moves = Moves::everything(changes);
+        self.done(JobDone::Scanned(Ok(moves), then, Duration::ZERO));
     }
 
     /// The changes are these from now on.
@@ -172,7 +175,7 @@ impl Scene {
                 paths: approved.into_iter().map(|a| a.change.key).collect(),
             },
             undoes: None,
-            scanned: Ok(left),
+            scanned: Ok(Moves::everything(left)),
             reply_to,
         });
         (number, prune_before)

@@ -4,16 +4,18 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 
 use super::event::{ClientId, Event};
 use crate::LayerPath;
-use crate::change::{Change, ChangeError, Tracker};
+use crate::change::{Change, ChangeError, Moves, Tracker};
 use crate::commit::{self, Approved, Batch, CommitError, Outcome};
-use crate::layer::{AccessError, Layer, StageAccess};
+use crate::layer::{AccessError, Layer, NearAccess, StageAccess};
 use crate::protocol::{Failure, Reply, Request};
 use crate::sandbox::ExitStatus;
+use crate::watch::Moved;
 
 /// Whom a job's end is told.
 pub type ReplyTo = Option<(ClientId, u64)>;
@@ -34,6 +36,8 @@ pub enum Then {
 pub enum Job {
     /// Make the change set anew.
     Scan(Then),
+    /// Look at what has moved in the uppers.
+    Look,
     /// Take these paths back in the agent's view, then scan.
     Revert(Vec<LayerPath>, ReplyTo),
     /// Commit (or only plan) these, then scan.
@@ -78,18 +82,18 @@ impl Job {
             | Job::Contents(_, to)
             | Job::Discard(to) => *to,
             Job::Commit { reply_to, .. } | Job::Undo { reply_to, .. } => *reply_to,
-            Job::Scan(Then::Rest | Then::Conclude(_)) | Job::Sync => None,
+            Job::Scan(Then::Rest | Then::Conclude(_)) | Job::Look | Job::Sync => None,
         }
     }
 }
 
-/// The change set, or why it could not be made.
-pub type Scanned = Result<Vec<Change>, ChangeError>;
+/// What became of the change set, or why it could not be made.
+pub type Scanned = Result<Moves, ChangeError>;
 
 /// A finished job.
 pub enum JobDone {
-    /// See [`Job::Scan`].
-    Scanned(Scanned, Then),
+    /// See [`Job::Scan`] and [`Job::Look`]; how long it took.
+    Scanned(Scanned, Then, Duration),
     /// See [`Job::Revert`].
     Reverted {
         /// What was taken back.
@@ -127,23 +131,28 @@ pub struct Worker {
     layers: Vec<Layer>,
     tracker: Tracker,
     access: Option<Arc<dyn StageAccess>>,
+    moved: Moved,
     commits: PathBuf,
     out: Sender<Event>,
 }
 
 impl Worker {
-    /// A worker for these layers; `commits` is the session's directory of ledgers.
+    /// A worker for these layers; `moved` is what their watch collects, `commits` the session's
+    /// directory of ledgers.
     pub fn new(
         layers: Vec<Layer>,
         tracker: Tracker,
         access: Arc<dyn StageAccess>,
+        moved: Moved,
         commits: PathBuf,
         out: Sender<Event>,
     ) -> Self {
+        let access: Arc<dyn StageAccess> = Arc::new(NearAccess::new(&layers, access));
         Self {
             layers,
             tracker,
             access: Some(access),
+            moved,
             commits,
             out,
         }
@@ -163,14 +172,43 @@ impl Worker {
 
     fn scan(&mut self) -> Scanned {
         let Some(access) = self.access.clone() else {
-            return Ok(Vec::new());
+            return Ok(Moves::everything(Vec::new()));
         };
-        self.tracker.scan(&*access)
+        // Whatever has moved until now is seen by the walk.
+        drop(self.moved.take());
+        self.tracker.scan(&*access).map(Moves::everything)
+    }
+
+    fn look(&mut self) -> Scanned {
+        let Some(access) = self.access.clone() else {
+            return Ok(Moves::default());
+        };
+        let dirt = self.moved.take();
+        self.tracker.look(&dirt, &*access)
+    }
+
+    fn scan_closely(&mut self) -> Scanned {
+        let Some(access) = self.access.clone() else {
+            return Ok(Moves::everything(Vec::new()));
+        };
+        drop(self.moved.take());
+        self.tracker.scan_closely(&*access).map(Moves::everything)
     }
 
     fn work(&mut self, job: Job) -> JobDone {
         match job {
-            Job::Scan(then) => JobDone::Scanned(self.scan(), then),
+            Job::Scan(then) => {
+                let begun = Instant::now();
+                let scanned = match then {
+                    Then::Rest => self.scan(),
+                    _ => self.scan_closely(),
+                };
+                JobDone::Scanned(scanned, then, begun.elapsed())
+            }
+            Job::Look => {
+                let begun = Instant::now();
+                JobDone::Scanned(self.look(), Then::Rest, begun.elapsed())
+            }
             Job::Revert(paths, reply_to) => self.revert(paths, reply_to),
             Job::Commit {
                 changes,

@@ -1,5 +1,5 @@
-//! Live watch. Owns inotify watches on the uppers and `notify` on host directories; its events are
-//! hints, the scan is the truth.
+//! Live watch. Owns inotify watches on the uppers, the list of what has moved in them, and `notify`
+//! on host directories; its events are hints, the scan is the truth.
 
 mod host;
 mod recent;
@@ -7,15 +7,15 @@ mod uppers;
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::layer::Layer;
+use crate::layer::{Dirt, Layer};
 
 /// Events that come this close together make one hint.
 const COALESCE: Duration = Duration::from_millis(20);
@@ -40,12 +40,29 @@ struct Signals {
     host: AtomicBool,
     /// Host directories are wanted that cannot be watched.
     host_blind: AtomicBool,
+    moved: Moved,
 }
 
 impl Signals {
     fn wake(&self) {
         // Fails only when the counter is full, and then the thread is awake anyway.
         let _ = self.wake.write(1);
+    }
+}
+
+/// What has moved in the uppers since it was last taken.
+#[derive(Debug, Clone, Default)]
+pub struct Moved(Arc<Mutex<Dirt>>);
+
+impl Moved {
+    /// What has moved; nothing has from here on. To be taken before anything is looked at.
+    pub fn take(&self) -> Dirt {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn add(&self, dirt: Dirt) {
+        let mut moved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        moved.merge(dirt);
     }
 }
 
@@ -58,14 +75,18 @@ pub struct Watch {
 
 impl Watch {
     /// Watches the uppers of these layers; `sink` is called from the watch's own thread, at most
-    /// once per 20 ms and kind. The first hint comes at once: what happened before the watches
+    /// once per 20 ms and kind, and again for a hint that it could not pass on (`false`). The first hint comes at once: what happened before the watches
     /// stood is for the scan to find.
-    pub fn start(layers: &[Layer], sink: impl Fn(Hint) + Send + 'static) -> std::io::Result<Self> {
+    pub fn start(
+        layers: &[Layer],
+        sink: impl Fn(Hint) -> bool + Send + 'static,
+    ) -> std::io::Result<Self> {
         let signals = Arc::new(Signals {
             wake: EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             stop: AtomicBool::new(false),
             host: AtomicBool::new(false),
             host_blind: AtomicBool::new(false),
+            moved: Moved::default(),
         });
         let uppers = uppers::Uppers::new(layers)?;
         let thread = {
@@ -79,6 +100,11 @@ impl Watch {
             signals,
             thread: Some(thread),
         })
+    }
+
+    /// What has moved in the uppers; it is there before the hint that tells of it.
+    pub fn moved(&self) -> Moved {
+        self.signals.moved.clone()
     }
 
     /// Replaces the set of watched host directories.
@@ -112,15 +138,14 @@ impl Pending {
         self.since.map(|s| COALESCE.saturating_sub(s.elapsed()))
     }
 
-    fn tell(&mut self, sink: &impl Fn(Hint)) {
+    fn tell(&mut self, sink: &impl Fn(Hint) -> bool) {
         if self.left().is_some_and(|left| left.is_zero()) {
-            self.since = None;
-            sink(self.hint);
+            self.since = (!sink(self.hint)).then(Instant::now);
         }
     }
 }
 
-fn run(mut uppers: uppers::Uppers, signals: &Signals, sink: &impl Fn(Hint)) {
+fn run(mut uppers: uppers::Uppers, signals: &Signals, sink: &impl Fn(Hint) -> bool) {
     let mut upper = Pending {
         hint: Hint::Upper,
         since: None,
@@ -131,6 +156,7 @@ fn run(mut uppers: uppers::Uppers, signals: &Signals, sink: &impl Fn(Hint)) {
     };
     let mut looked = Instant::now();
     uppers.arm_all();
+    signals.moved.add(uppers.everything());
     upper.raise();
     loop {
         let blind = uppers.is_blind() || signals.host_blind.load(Ordering::SeqCst);
@@ -159,7 +185,11 @@ fn run(mut uppers: uppers::Uppers, signals: &Signals, sink: &impl Fn(Hint)) {
         if signals.stop.load(Ordering::SeqCst) {
             return;
         }
-        if uppers.take_events() || uppers.poll_recent() {
+        uppers.take_events();
+        uppers.poll_recent();
+        let dirt = uppers.take_dirt();
+        if !dirt.is_clean() {
+            signals.moved.add(dirt);
             upper.raise();
         }
         if signals.host.swap(false, Ordering::SeqCst) {
@@ -169,6 +199,7 @@ fn run(mut uppers: uppers::Uppers, signals: &Signals, sink: &impl Fn(Hint)) {
             looked = Instant::now();
             if uppers.is_blind() {
                 uppers.retry();
+                signals.moved.add(uppers.everything());
                 upper.raise();
             }
             if signals.host_blind.load(Ordering::SeqCst) {

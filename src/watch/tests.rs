@@ -22,7 +22,7 @@ fn layer(dir: &Path) -> Layer {
 fn watch(layer: &Layer) -> (Watch, Receiver<Hint>) {
     let (tell, hints) = channel();
     let watch = Watch::start(std::slice::from_ref(layer), move |hint| {
-        let _ = tell.send(hint);
+        tell.send(hint).is_ok()
     })
     .expect("start");
     wait(&hints, Hint::Upper);

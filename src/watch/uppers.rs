@@ -12,7 +12,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDe
 
 use super::recent::Recent;
 use crate::RelPath;
-use crate::layer::{FileType, Layer, Tree, read};
+use crate::layer::{Dirt, FileType, Layer, Tree, read};
 
 /// Watches made at most: an agent can make directories without end, and the user's other programs
 /// need some too.
@@ -37,6 +37,7 @@ pub(super) struct Uppers {
     /// Not everything can be watched: the kernel's limit, or ours.
     exhausted: bool,
     recent: Recent,
+    dirt: Dirt,
 }
 
 impl Uppers {
@@ -53,6 +54,7 @@ impl Uppers {
             closed: BTreeSet::new(),
             exhausted: false,
             recent: Recent::default(),
+            dirt: Dirt::default(),
         })
     }
 
@@ -64,6 +66,16 @@ impl Uppers {
     /// Whether something can move without an event.
     pub fn is_blind(&self) -> bool {
         self.exhausted || !self.closed.is_empty()
+    }
+
+    /// What has moved since this was last asked.
+    pub fn take_dirt(&mut self) -> Dirt {
+        std::mem::take(&mut self.dirt)
+    }
+
+    /// All there is.
+    pub fn everything(&self) -> Dirt {
+        Dirt::whole(self.trees.len())
     }
 
     /// Arms every directory there is.
@@ -120,7 +132,7 @@ impl Uppers {
         let watch = self.inotify.add_watch(link.as_str(), flags)?;
         self.watched.insert(watch, (layer, path.clone()));
         let mut below = Vec::new();
-        let mut stream = nix::dir::Dir::from_fd(dir)?;
+        let mut stream = read::to_list(dir.as_fd()).map_err(errno)?;
         let names: Vec<(Vec<u8>, Option<Type>)> = stream
             .iter()
             .flatten()
@@ -149,13 +161,11 @@ impl Uppers {
         })
     }
 
-    /// Takes the events that are there; whether there were any.
-    pub fn take_events(&mut self) -> bool {
-        let mut any = false;
+    /// Takes the events that are there.
+    pub fn take_events(&mut self) {
         for _ in 0..BATCHES_AT_ONCE {
             match self.inotify.read_events() {
                 Ok(events) => {
-                    any |= !events.is_empty();
                     for event in events {
                         self.take(event);
                     }
@@ -163,7 +173,6 @@ impl Uppers {
                 Err(_) => break,
             }
         }
-        any
     }
 
     fn take(&mut self, event: InotifyEvent) {
@@ -171,6 +180,7 @@ impl Uppers {
         if mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
             // Directories may have come of which we were not told.
             self.arm_all();
+            self.dirt = self.everything();
             return;
         }
         if mask.contains(AddWatchFlags::IN_IGNORED) {
@@ -182,11 +192,17 @@ impl Uppers {
         };
         let layer = *layer;
         let Some(name) = event.name.filter(|n| !n.is_empty()) else {
+            // The directory's own mode or attributes.
+            let dir = dir.clone();
+            self.dirt.add(layer, dir, false);
             return;
         };
         let path = dir.join(name.as_bytes());
-        if mask.contains(AddWatchFlags::IN_ISDIR) {
-            let came = mask.intersects(AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO);
+        let is_dir = mask.contains(AddWatchFlags::IN_ISDIR);
+        let came = mask.intersects(AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO);
+        // What came in a directory before it is armed makes no event.
+        self.dirt.add(layer, path.clone(), is_dir && came);
+        if is_dir {
             let opened = mask.contains(AddWatchFlags::IN_ATTRIB)
                 && self.closed.remove(&(layer, path.clone()));
             if came || opened {
@@ -209,8 +225,10 @@ impl Uppers {
         self.recent.next_poll()
     }
 
-    /// Looks at recently written files if it is time; whether any moved.
-    pub fn poll_recent(&mut self) -> bool {
-        self.recent.poll(&self.trees)
+    /// Looks at recently written files if it is time.
+    pub fn poll_recent(&mut self) {
+        for (layer, path) in self.recent.poll(&self.trees) {
+            self.dirt.add(layer, path, false);
+        }
     }
 }

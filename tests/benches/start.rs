@@ -10,15 +10,10 @@
 mod support;
 
 use std::fs;
-use std::io;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
-
+use support::beside::{bubblewrap, median, millis};
 use support::user::User;
 use support::{Capability, World, capability, world};
 
@@ -72,7 +67,12 @@ fn measure(world: &World, runs: usize) -> (Duration, Duration) {
     for round in 0..=runs {
         let pair = [
             time(&mut pvisor(world)),
-            time(&mut bubblewrap(world, round)),
+            time(&mut bubblewrap(
+                world,
+                &world.workspace,
+                &world.root.join(format!("stage{round}")),
+                &["true"],
+            )),
         ];
         if round > 0 {
             ours.push(pair[0]);
@@ -89,59 +89,6 @@ fn pvisor(world: &World) -> Command {
     command
 }
 
-/// Mounts the overlay between fork and exec, so that no shell and no `mount` program is timed.
-fn bubblewrap(world: &World, round: usize) -> Command {
-    let stage = world.root.join(format!("stage{round}"));
-    for part in ["upper", "work"] {
-        fs::create_dir_all(stage.join(part)).expect("a stage");
-        world.own(&stage.join(part), 0o755);
-    }
-    let text = |path: &Path| path.to_str().expect("a plain path").to_owned();
-    let workspace = text(&world.workspace);
-    let options = format!(
-        "lowerdir={workspace},upperdir={},workdir={},userxattr,volatile",
-        text(&stage.join("upper")),
-        text(&stage.join("work"))
-    );
-    let ids = (world.user.uid, world.user.gid);
-    let mut command = world.command("bwrap");
-    command.args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
-    command.args([
-        "--tmpfs", "/dev/shm", "--tmpfs", "/tmp", "--bind", &workspace, &workspace,
-    ]);
-    command.args([
-        "--unshare-user",
-        "--unshare-pid",
-        "--unshare-ipc",
-        "--unshare-uts",
-    ]);
-    command.args(["--die-with-parent", "true"]);
-    // SAFETY: this process has one thread, so its child may allocate between fork and exec.
-    unsafe {
-        command.pre_exec(move || mount_overlay(ids, &workspace, &options));
-    }
-    command
-}
-
-fn mount_overlay((uid, gid): (u32, u32), at: &str, options: &str) -> io::Result<()> {
-    // A change of user makes a process undumpable, and its own /proc/self files unwritable.
-    nix::sys::prctl::set_dumpable(true)?;
-    unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)?;
-    fs::write("/proc/self/setgroups", "deny")?;
-    fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
-    fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
-    let none = None::<&str>;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-    mount(
-        Some("overlay"),
-        at,
-        Some("overlay"),
-        MsFlags::empty(),
-        Some(options),
-    )?;
-    Ok(())
-}
-
 fn time(command: &mut Command) -> Duration {
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(Stdio::null());
@@ -150,18 +97,4 @@ fn time(command: &mut Command) -> Duration {
     let took = start.elapsed();
     assert!(status.success(), "{command:?}: {status}");
     took
-}
-
-fn median(mut samples: Vec<Duration>) -> Duration {
-    samples.sort_unstable();
-    let middle = samples.len() / 2;
-    if samples.len() % 2 == 1 {
-        samples[middle]
-    } else {
-        (samples[middle - 1] + samples[middle]) / 2
-    }
-}
-
-fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1000.0
 }

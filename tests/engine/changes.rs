@@ -11,6 +11,7 @@ use crate::layers::{Stage, rel};
 mod baseline;
 mod classes;
 mod extremes;
+mod followed;
 mod kinds;
 mod random;
 

@@ -213,6 +213,18 @@ impl Session {
         )
     }
 
+    /// A directory (no bytes) or file under another name; `new` is what the file holds by now.
+    pub fn renamed(&mut self, from: &[u8], to: &[u8], old: Option<&[u8]>, new: Option<&[u8]>) {
+        let side = |bytes: Option<&[u8]>| {
+            let dir = || node(FileType::Dir, 0o755, 0, None, None);
+            Some(bytes.map_or_else(dir, |bytes| file(bytes, 0o644)))
+        };
+        let kind = ChangeKind::Renamed {
+            from: RelPath::new(from).expect("valid"),
+        };
+        self.change(workspace(to), kind, (side(old), side(new)), (old, new), &[]);
+    }
+
     /// A session with one of everything.
     pub fn full() -> Self {
         let mut s = Self::new();

@@ -1,6 +1,7 @@
 //! What a person sees, as snapshots: state in, picture out; and the help of the command line.
 
 mod agent_pane;
+mod asks;
 mod cli_reference;
 mod consent;
 mod deciding;

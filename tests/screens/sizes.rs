@@ -8,13 +8,14 @@ use crate::fixture::{Screen, Session};
 
 #[test]
 fn no_size_panics_on_any_page() {
-    let pages: [&[&str]; 8] = [
+    let pages: [&[&str]; 9] = [
         &[],
         &["2"],
         &["3"],
         &["4"],
         &["?"],
         &["q"],
+        &["o"],
         &["x", "w"],
         &["space", "P"],
     ];

@@ -69,6 +69,30 @@ fn change_list_by_path() {
 }
 
 #[test]
+fn a_renamed_directory_is_one_row_and_what_differs_below_it() {
+    let session = || {
+        let mut s = Session::new();
+        s.renamed(b"lib/old", b"lib/new", None, None);
+        s.renamed(b"lib/old/deep", b"lib/new/deep", None, None);
+        for name in ["a", "b", "deep/c"] {
+            let (from, to) = (format!("lib/old/{name}"), format!("lib/new/{name}"));
+            s.renamed(from.as_bytes(), to.as_bytes(), Some(b"x\n"), Some(b"x\n"));
+        }
+        let (old, new) = (b"1\n2\n".as_slice(), b"1\n3\n".as_slice());
+        s.renamed(b"lib/old/edited", b"lib/new/edited", Some(old), Some(new));
+        s.added(b"lib/new/fresh", b"f\n", &[]);
+        s
+    };
+    let mut screen = Screen::new(session(), (120, 40));
+    screen.wait(500);
+    let text = screen.text();
+    for row in ["▸ R old/ -> new/", "lib/old/edited -> edited", "A fresh"] {
+        assert!(text.contains(row), "{row}:\n{text}");
+    }
+    assert!(!text.contains("deep"), "{text}");
+}
+
+#[test]
 fn nothing_yet() {
     at_both_sizes("nothing_yet", Session::new, |_| {});
 }

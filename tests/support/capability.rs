@@ -27,6 +27,10 @@ pub enum Capability {
     Program(&'static str),
     /// A real agent is installed (see [`super::model`]).
     Agent(&'static str),
+    /// Our own file server can merge the layers.
+    FuseDriver,
+    /// A file system of a few megabytes can be mounted for the test.
+    SmallDisk,
     /// A Rust toolchain that the user can reach, and a crate in the registry's cache.
     Toolchain,
 }
@@ -41,6 +45,8 @@ impl Capability {
             Capability::SandboxOfUser => "sandbox-of-user".into(),
             Capability::Program(program) => format!("program-{program}"),
             Capability::Agent(agent) => format!("agent-{agent}"),
+            Capability::FuseDriver => "fuse-driver".into(),
+            Capability::SmallDisk => "small-disk".into(),
             Capability::Toolchain => "toolchain".into(),
         }
     }
@@ -108,6 +114,8 @@ fn probe(world: &World, capability: Capability) -> Result<(), String> {
         Capability::SandboxOfRoot | Capability::SandboxOfUser => sandbox(world),
         Capability::Program(program) => in_path(world, program),
         Capability::Agent(agent) => world::agent(agent).map(|_| ()),
+        Capability::FuseDriver => super::stage::probe_fuse(world),
+        Capability::SmallDisk => Ok(()),
         Capability::Toolchain => world::toolchain().map(|_| ()),
     }
 }

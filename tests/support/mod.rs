@@ -2,12 +2,17 @@
 //! a terminal, a model for real agents, and the capabilities a machine may lack. Owns no assertion
 //! about the product itself.
 
+#[allow(dead_code, reason = "the benches use it, the end-to-end tests do not")]
+pub mod beside;
 pub mod call;
 pub mod capability;
 pub mod changes;
 pub mod live;
 pub mod model;
+pub mod mounted;
 pub mod processes;
+pub mod small_disk;
+pub mod stage;
 pub mod terminal;
 pub mod tree;
 pub mod user;
@@ -16,9 +21,13 @@ pub mod world;
 
 pub use call::{Call, Done};
 pub use capability::Capability;
+pub use changes::Changes;
 pub use live::Live;
+pub(crate) use stage::each_driver_and_user;
+pub use stage::{Driver, Stage};
 pub use terminal::Terminal;
 pub use tree::Tree;
+pub use user::User;
 pub use wait::until;
 pub use world::{World, binary};
 

@@ -262,28 +262,33 @@ pub fn binary() -> &'static Path {
             std::env::var_os("PVISOR_TESTS_BINARY")
                 .unwrap_or_else(|| env!("CARGO_BIN_EXE_pvisor-tui").into()),
         );
-        if !geteuid().is_root() {
-            return built;
-        }
-        let meta = fs::metadata(&built).expect("cargo built it");
-        // Named by what it is, so that other builds of the same tests do not disturb it.
-        let dir = base()
-            .join("bin")
-            .join(format!("{}-{}", meta.ino(), meta.mtime_nsec()));
-        fs::create_dir_all(&dir).expect("a directory for the binary");
-        forget_old_copies(&base().join("bin"), &dir);
-        let copy = dir.join("pvisor-tui");
-        if !copy.exists() {
-            let half = tempfile::NamedTempFile::new_in(&dir).expect("a file");
-            fs::copy(&built, half.path()).expect("copying the binary");
-            fs::set_permissions(half.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
-            // Closed before it is executed: a file open for writing is "busy".
-            half.into_temp_path()
-                .persist(&copy)
-                .expect("renaming the binary");
-        }
-        copy
+        readable(&built)
     })
+}
+
+/// A program as every user can execute it, under its own name.
+pub fn readable(built: &Path) -> PathBuf {
+    if !geteuid().is_root() {
+        return built.to_owned();
+    }
+    let meta = fs::metadata(built).expect("cargo built it");
+    // Named by what it is, so that other builds of the same tests do not disturb it.
+    let dir = base()
+        .join("bin")
+        .join(format!("{}-{}", meta.ino(), meta.mtime_nsec()));
+    fs::create_dir_all(&dir).expect("a directory for the binary");
+    forget_old_copies(&base().join("bin"), &dir);
+    let copy = dir.join(built.file_name().expect("a program has a name"));
+    if !copy.exists() {
+        let half = tempfile::NamedTempFile::new_in(&dir).expect("a file");
+        fs::copy(built, half.path()).expect("copying the binary");
+        fs::set_permissions(half.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
+        // Closed before it is executed: a file open for writing is "busy".
+        half.into_temp_path()
+            .persist(&copy)
+            .expect("renaming the binary");
+    }
+    copy
 }
 
 /// Copies of builds from earlier days go; one of today may be under test beside us.

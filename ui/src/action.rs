@@ -21,6 +21,10 @@ pub enum Context {
     Confirm,
     /// The question how to leave is open.
     Quit,
+    /// A question of a rule is put.
+    Ask,
+    /// The page of rules is open.
+    Rules,
     /// A line of text is being typed.
     Text,
 }
@@ -111,13 +115,22 @@ const SCROLL: &[Context] = &[
     Context::Log,
     Context::Help,
     Context::Confirm,
+    Context::Ask,
+    Context::Rules,
 ];
 const REVIEW: &[Context] = &[Context::Files, Context::Diff, Context::Log];
 const CHOOSE: &[Context] = &[Context::Files, Context::Diff];
 const DIFF: &[Context] = &[Context::Diff];
 const FILES: &[Context] = &[Context::Files];
 const AGENT: &[Context] = &[Context::Agent];
-const BACK: &[Context] = &[Context::Files, Context::Diff, Context::Log, Context::Help];
+const BACK: &[Context] = &[
+    Context::Files,
+    Context::Diff,
+    Context::Log,
+    Context::Help,
+    Context::Rules,
+];
+const RESCAN: &[Context] = &[Context::Files, Context::Diff, Context::Log, Context::Rules];
 const NOT_AGENT: &[Context] = &[
     Context::Files,
     Context::Diff,
@@ -125,6 +138,8 @@ const NOT_AGENT: &[Context] = &[
     Context::Help,
     Context::Confirm,
     Context::Quit,
+    Context::Ask,
+    Context::Rules,
     Context::Text,
 ];
 const CALM: &[Context] = &[
@@ -134,7 +149,11 @@ const CALM: &[Context] = &[
     Context::Help,
     Context::Confirm,
     Context::Quit,
+    Context::Ask,
+    Context::Rules,
 ];
+const QUESTION: &[Context] = &[Context::Ask];
+const RULES: &[Context] = &[Context::Rules];
 const ASK: &[Context] = &[Context::Confirm];
 const QUIT: &[Context] = &[Context::Quit];
 const DENY: &[Context] = &[Context::Confirm, Context::Quit];
@@ -189,7 +208,8 @@ actions! {
     Invisibles "invisibles" ["i"] DIFF View "show blanks, tabs and line ends" ""
     SinceSeen "since-seen" ["L"] CHOOSE View "what the agent changed since you looked" ""
     Order "order" ["!"] FILES View "risk first, or by path" ""
-    Refresh "refresh" ["R", "f5"] REVIEW View "scan again" ""
+    Refresh "refresh" ["R", "f5"] RESCAN View "scan again; on the page of rules: count again" ""
+    Rules "rules" ["o"] REVIEW View "rules, questions that wait, answers, what was observed" ""
     Mouse "mouse" ["f2", "ctrl-o"] REVIEW View "mouse on or off (off lets the terminal select text)" "mouse"
     CommandLine "command-line" [":"] REVIEW View "run an action by name, or go to a line" ""
     Help "help" ["?", "f1"] REVIEW View "this page" "help"
@@ -201,6 +221,21 @@ actions! {
 
     Accept "accept" ["y"] ASK Ask "yes (only once the page was shown to its end and no key came for 0.4 s)" ""
     Deny "deny" ["n", "d", "esc", "q"] DENY Ask "no" ""
+
+    AnswerAccess "answer-access" ["enter"] QUESTION Ask "answer a rule's question as marked (deny unless changed); once no key came for 0.4 s" ""
+    AllowAccess "allow-access" ["y"] QUESTION Ask "allow what a rule asks about" ""
+    DenyAccess "deny-access" ["d", "n"] QUESTION Ask "deny what a rule asks about" ""
+    OtherAnswer "other-answer" ["tab", "h", "l", "left", "right"] QUESTION Ask "mark the other answer" ""
+    AskLater "ask-later" ["esc", "q"] QUESTION Ask "decide later; the command goes on waiting" ""
+    ForOnce "for-once" ["o"] QUESTION Ask "the answer holds for this operation" ""
+    ForSession "for-session" ["s"] QUESTION Ask "the answer holds for this session" ""
+    ForWorkspace "for-workspace" ["w"] QUESTION Ask "the answer holds in this workspace" ""
+    ForUser "for-user" ["u"] QUESTION Ask "the answer holds in every session" ""
+    AboutFile "about-file" ["1"] QUESTION Ask "the answer is about this path" ""
+    AboutDirectory "about-directory" ["2"] QUESTION Ask "the answer is about everything in its directory" ""
+    AboutSuffix "about-suffix" ["3"] QUESTION Ask "the answer is about every name with its suffix" ""
+    OpenAsk "open-ask" ["enter"] RULES Ask "put the question under the cursor" ""
+    Forget "forget" ["x"] RULES Ask "forget the answer under the cursor (twice)" ""
 
     AcceptText "accept-text" ["enter"] TEXT Text "done" "done"
     CancelText "cancel-text" ["esc", "ctrl-c"] TEXT Text "never mind" "never mind"

@@ -27,6 +27,12 @@ pub enum Purpose {
     Stop,
     /// The end of the staged side.
     Discard,
+    /// The answer to the question of this number.
+    Answer(u64),
+    /// An answer that is to be forgotten.
+    Forget,
+    /// What was counted.
+    Observed,
 }
 
 /// How the screen is left.

@@ -10,9 +10,10 @@ use super::{Known, LayerTracker};
 use crate::RelPath;
 use crate::change::baseline::Record;
 use crate::change::content::LARGEST_IN_MEMORY;
+use crate::change::entries::Entries;
 use crate::change::scan::Candidate;
 use crate::change::{ChangeError, conflict, git_index};
-use crate::layer::{FileType, Node, StageAccess, UpperEntry};
+use crate::layer::{FileType, Node, StageAccess};
 
 /// The index of the repository whose root is the layer's.
 const INDEX: &[u8] = b".git/index";
@@ -23,7 +24,9 @@ impl LayerTracker {
     pub(super) fn keep_first_index(&mut self) -> Result<(), ChangeError> {
         let copied = self.layer.upper().join(OsStr::from_bytes(INDEX));
         match copied.symlink_metadata() {
-            Err(error) if error.kind() == ErrorKind::NotFound => self.keep_index(&[]),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.keep_index(&Entries::default())
+            }
             // The agent has one already, or it cannot be told.
             _ => Ok(()),
         }
@@ -31,12 +34,12 @@ impl LayerTracker {
 
     /// Keeps the host's index while the agent has none of its own. Costs a `stat` where nothing
     /// moved.
-    pub(super) fn keep_index(&mut self, entries: &[UpperEntry]) -> Result<(), ChangeError> {
+    pub(super) fn keep_index(&mut self, entries: &Entries) -> Result<(), ChangeError> {
         let Ok(path) = RelPath::new(INDEX) else {
             return Ok(());
         };
         let ours = self.rules.is_some();
-        if !ours || entries.iter().any(|entry| entry.path == path) {
+        if !ours || entries.has(&path) {
             return Ok(());
         }
         let failed = self.io("keeping git's index in");

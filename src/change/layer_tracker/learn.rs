@@ -14,17 +14,19 @@ use crate::{LayerPath, RelPath};
 
 impl LayerTracker {
     /// What became of a candidate, from memory where nothing moved. `None` when its entry vanished
-    /// since the walk.
+    /// since the walk. `told`: an event has named it, so that a young file is read again whatever
+    /// its times say.
     pub(super) fn learn(
         &mut self,
         candidate: Candidate,
         old: Option<Known>,
+        told: bool,
         access: &dyn StageAccess,
     ) -> Result<Option<(Known, Record)>, ChangeError> {
         if let Some(mut old) = old
             && old.after == candidate.after
             && same_before(old.before.as_ref(), candidate.record.node.as_ref())
-            && let Some(read_at) = self.still_holds(&candidate.path, &old, access)?
+            && let Some(read_at) = self.still_holds(&candidate.path, &old, told, access)?
         {
             old.read_at = read_at;
             return Ok(Some((old, candidate.record)));
@@ -37,6 +39,7 @@ impl LayerTracker {
         &mut self,
         path: &RelPath,
         old: &Known,
+        told: bool,
         access: &dyn StageAccess,
     ) -> Result<Option<SystemTime>, ChangeError> {
         let Some(node) = old.after.as_ref().filter(|n| n.file_type == FileType::File) else {
@@ -51,9 +54,10 @@ impl LayerTracker {
         }
         // Read within the clock tick of the write: the times may not tell a second write apart.
         let racy = age < Duration::from_millis(20);
-        let recent = old.read_at.elapsed().unwrap_or_default() < Duration::from_secs(2);
+        let recent =
+            !self.closely && old.read_at.elapsed().unwrap_or_default() < Duration::from_secs(2);
         let (files, bytes) = self.recheck_budget;
-        if !racy && (recent || files == 0 || bytes < node.size) {
+        if !racy && !told && (recent || files == 0 || bytes < node.size) {
             return Ok(Some(old.read_at));
         }
         self.recheck_budget = (files.saturating_sub(1), bytes.saturating_sub(node.size));

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::LayerTracker;
+use crate::RelPath;
 use crate::change::content::LARGEST_IN_MEMORY;
 use crate::change::rename::{self, Fingerprint};
 use crate::change::risk::Looks;
-use crate::change::{Change, ChangeKind, Conflict};
+use crate::change::{Change, ChangeKind, Class, Conflict, moved};
 use crate::diff;
 use crate::layer::StageAccess;
 
@@ -14,10 +15,12 @@ use crate::layer::StageAccess;
 const KEPT_FOR_RENAMES: usize = 20_000;
 
 impl LayerTracker {
-    /// Joins deleted and added rows that are one file under two names.
+    /// Joins deleted and added rows that are one entry under two names: first the directories of
+    /// which the upper tells where they come from, then files.
     pub(super) fn pair_renames(
         &mut self,
         found: Vec<(Change, Looks)>,
+        origins: &[(RelPath, RelPath)],
         access: &dyn StageAccess,
     ) -> Vec<(Change, Looks)> {
         self.renamed.clear();
@@ -26,7 +29,21 @@ impl LayerTracker {
             self.rename_diffs.clear();
         }
         let (rows, looks): (Vec<Change>, Vec<Looks>) = found.into_iter().unzip();
+        let pairs = moved::pairs(&rows, origins);
+        let found = self.join(rows, looks, pairs, access);
+        let (rows, looks): (Vec<Change>, Vec<Looks>) = found.into_iter().unzip();
         let pairs = rename::pairs(&rows, |change| self.fingerprint(change, access));
+        self.join(rows, looks, pairs, access)
+    }
+
+    /// Joins the rows of each pair.
+    fn join(
+        &mut self,
+        rows: Vec<Change>,
+        looks: Vec<Looks>,
+        pairs: Vec<(usize, usize)>,
+        access: &dyn StageAccess,
+    ) -> Vec<(Change, Looks)> {
         let mut rows: Vec<Option<(Change, Looks)>> =
             rows.into_iter().zip(looks).map(Some).collect();
         for (old, new) in pairs {
@@ -88,7 +105,11 @@ impl LayerTracker {
             compared.as_ref(),
             looks.binary,
         );
-        change.class = come.class;
+        change.class = match come.class {
+            // It is not new, it lies elsewhere.
+            Class::GitObject => gone.class,
+            class => class,
+        };
         // The old name is where the host stands in the way, and where a person has to look.
         change.conflict = come.conflict.or_else(|| {
             let conflict = Box::new(gone.conflict?);

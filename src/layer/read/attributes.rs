@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-use super::super::FileType;
+use super::super::{FileType, origin};
 use super::{DIR_FLAGS, Marks, Side, c_name};
 
 /// Attribute that holds a POSIX access ACL.
@@ -48,6 +48,7 @@ pub(super) fn sort(raw: Raw, side: Side) -> (BTreeMap<String, Vec<u8>>, Marks) {
                 b"opaque" if value == b"y" => marks.opaque = true,
                 b"opaque" if value == b"x" => marks.xattr_whiteouts = true,
                 b"whiteout" => marks.whiteout = true,
+                origin::MARK => marks.origin = Some(value),
                 _ => {}
             }
             continue;

@@ -1,6 +1,7 @@
 //! Names, depths, numbers and kinds of entries beyond the ordinary.
 
 use std::collections::BTreeMap;
+use std::fs;
 
 use super::Review;
 use pvisor::change::Risk;
@@ -75,4 +76,28 @@ fn same_size_rewrites_are_seen_however_fast() {
             "round {round}"
         );
     }
+}
+
+/// What is looked at must not change by being looked at.
+#[test]
+fn looking_leaves_access_times_alone() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(mut review) = Review::new("mkdir d; echo host > d/h") else {
+        return;
+    };
+    let old = "touch -a -d '2001-02-03 04:05:06Z'";
+    review.stage.host(&format!("{old} d/h d"));
+    review.stage.agent(&format!(
+        "echo new > d/f; echo more >> d/h; {old} d/f d/h d"
+    ));
+    let upper = review.stage.layer.upper();
+    let host = review.stage.layer.root.clone();
+    let times = || {
+        let paths = [upper.join("d/f"), upper.join("d"), host.join("d/h")];
+        paths.map(|path| fs::metadata(path).expect("stat").atime())
+    };
+    let before = times();
+    assert_eq!(before, [981_173_106; 3]);
+    assert_eq!(review.scan().len(), 2);
+    assert_eq!(times(), before);
 }

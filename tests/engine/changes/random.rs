@@ -9,7 +9,7 @@ use super::{Review, rows};
 use pvisor::change::{Change, ChangeKind, Tracker};
 
 /// Every difference between two trees, renames as both their halves.
-fn twin(host: &Path, merged: &Path) -> Vec<String> {
+pub(super) fn twin(host: &Path, merged: &Path) -> Vec<String> {
     fn read(root: &Path, dir: &Path, out: &mut BTreeMap<String, (char, u32, Vec<u8>, i64)>) {
         for entry in fs::read_dir(dir).expect("list") {
             let path = entry.expect("entry").path();
@@ -60,7 +60,7 @@ fn twin(host: &Path, merged: &Path) -> Vec<String> {
 }
 
 /// Rows of a change set in the words of [`twin`].
-fn halves(changes: &[Change]) -> Vec<String> {
+pub(super) fn halves(changes: &[Change]) -> Vec<String> {
     let mut out = Vec::new();
     for change in changes {
         match &change.kind {
@@ -126,37 +126,48 @@ fn random_work_is_listed_as_the_trees_differ() {
     }
 }
 
-fn random_work(seed: u64) -> bool {
+/// What the host has at first.
+pub(super) const HOST: &str = "mkdir -p a/b/c b/a c; echo 1 > a/f; echo 2 > a/b/f; echo 3 > a/b/c/f; echo 4 > b/a/f; ln -s a/f l; echo 5 > f";
+
+/// Numbers below what is asked, from a seed.
+pub(super) fn dice(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut random = move |n: usize| {
+    move |n: usize| {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         (state >> 16) as usize % n
-    };
-    let Some(mut review) = Review::new(
-        "mkdir -p a/b/c b/a c; echo 1 > a/f; echo 2 > a/b/f; echo 3 > a/b/c/f; echo 4 > b/a/f; ln -s a/f l; echo 5 > f",
-    ) else {
-        return false;
-    };
+    }
+}
+
+/// One thing an agent may do to [`HOST`].
+pub(super) fn operation(step: usize, random: &mut impl FnMut(usize) -> usize) -> String {
     let names = [
         "a", "b", "c", "f", "l", "a/b", "a/b/c", "a/f", "a/b/f", "b/a", "b/a/f", "c/d", "c/d/f",
         "a/b/c/f", "b/l",
     ];
+    let (x, y) = (names[random(names.len())], names[random(names.len())]);
+    match random(13) {
+        0..=2 => format!("echo {step} > {x}"),
+        3 => format!("echo {step} >> {x}"),
+        4 | 5 => format!("rm -rf {x}"),
+        6 => format!("mkdir -p {x}"),
+        7 | 8 => format!("mv {x} {y}"),
+        9 => format!("rm -rf {x}; ln -s {y} {x}"),
+        10 => format!("test -L {x} || chmod 7{}5 {x}", random(8)),
+        11 => format!("rm -rf {x}; mkdir {x}"),
+        _ => format!("cp -a {x} {y}"),
+    }
+}
+
+fn random_work(seed: u64) -> bool {
+    let mut random = dice(seed);
+    let Some(mut review) = Review::new(HOST) else {
+        return false;
+    };
     let mut log = Vec::new();
     for step in 0..40 {
-        let (x, y) = (names[random(names.len())], names[random(names.len())]);
-        let op = match random(13) {
-            0..=2 => format!("echo {step} > {x}"),
-            3 => format!("echo {step} >> {x}"),
-            4 | 5 => format!("rm -rf {x}"),
-            6 => format!("mkdir -p {x}"),
-            7 | 8 => format!("mv {x} {y}"),
-            9 => format!("rm -rf {x}; ln -s {y} {x}"),
-            10 => format!("test -L {x} || chmod 7{}5 {x}", random(8)),
-            11 => format!("rm -rf {x}; mkdir {x}"),
-            _ => format!("cp -a {x} {y}"),
-        };
+        let op = operation(step, &mut random);
         log.push(op.clone());
         // Failing operations and writes through links are part of the game.
         review

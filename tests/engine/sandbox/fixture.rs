@@ -96,6 +96,7 @@ impl Fixture {
             limits: pvisor::sandbox::spec::Limits::default(),
             rename_shim: true,
             nested: false,
+            notes: Vec::new(),
         }
     }
 

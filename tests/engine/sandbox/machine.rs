@@ -59,27 +59,43 @@ pub fn scenario_proc() {
     }
 }
 
-pub fn a_mount_inside_the_workspace_is_refused_by_name() {
+pub fn a_mount_inside_the_workspace_is_shown_and_never_written() {
     let f = Fixture::new();
     let mount = f.workspace.join("mnt point");
     fs::create_dir(&mount).expect("dir");
-    let prepare = format!("mount -t tmpfs none '{}'", mount.display());
+    let prepare = format!(
+        "mount -t tmpfs none '{0}'; echo in >'{0}/x'",
+        mount.display()
+    );
     let scenario = format!("submount {}", f.workspace.display());
     if let Some((status, text)) = prepared(&prepare, &scenario) {
         assert_eq!(status, 0, "{text}");
-        assert!(text.contains("mnt point is a mount of its own"), "{text}");
     }
 }
 
 pub fn scenario_submount(workspace: &Path) {
     let f = Fixture::new();
-    let mut spec = f.spec(["true"]);
+    let mut spec = f.shell("cat 'mnt point/x'; echo y >'mnt point/y' || echo no; echo z >z; cat z");
     spec.layers[0].root = workspace.into();
     spec.cwd = workspace.into();
-    println!("{}", refusal(&spec).0);
+    let ran = run(&spec);
+    assert_eq!(ran.out, "in\nno\nz\n", "{}", ran.err);
+    let notes = ran.boundary.notes.join("\n");
+    assert!(notes.contains("mnt point is mounted inside"), "{notes}");
+    let layers = &ran.boundary.layers;
+    let layer = layers
+        .iter()
+        .find(|l| l.name == "workspace")
+        .expect("layer");
+    assert_eq!(layer.driver, "fuse", "{layer:?}");
+    // The kernel alone cannot do it, and says so.
+    spec.driver = pvisor::sandbox::spec::DriverChoice::Overlayfs;
+    let (error, hint) = refusal(&spec);
+    assert!(error.contains("mnt point is mounted inside it"), "{error}");
+    assert!(hint.contains("--driver auto"), "{hint}");
 }
 
-pub fn a_mount_inside_the_home_makes_it_read_only() {
+pub fn a_mount_inside_the_home_leaves_it_staged() {
     let f = Fixture::new();
     let mount = f.home.join("remote");
     fs::create_dir(&mount).expect("dir");
@@ -97,18 +113,20 @@ pub fn scenario_home(home: &Path) {
     let mut f = Fixture::new();
     f.home = home.into();
     f.workspace = home.join("proj");
-    let ran = run(&f.shell(
+    let mut spec = f.shell(
         "cat ~/remote/file; echo x >~/x && echo wrote; echo y >~/remote/y && echo past; echo z >z && echo staged",
-    ));
-    assert_eq!(ran.out, "far\nstaged\n", "{}", ran.err);
-    assert!(
-        ran.boundary
-            .notes
-            .iter()
-            .any(|n| n.contains("home directory is read-only"))
     );
+    let ran = run(&spec);
+    assert_eq!(ran.out, "far\nwrote\nstaged\n", "{}", ran.err);
+    assert!(!home.join("x").exists() && !home.join("remote/y").exists());
     let home = ran.boundary.layers.iter().find(|l| l.name == "home");
-    assert_eq!(home.expect("layer").driver, "read-only");
+    assert_eq!(home.expect("layer").driver, "fuse");
+    // Where only the kernel may merge, the home directory is what goes without.
+    spec.driver = pvisor::sandbox::spec::DriverChoice::Overlayfs;
+    let ran = run(&spec);
+    assert_eq!(ran.out, "far\nstaged\n", "{}", ran.err);
+    let notes = ran.boundary.notes.join("\n");
+    assert!(notes.contains("home directory is read-only"), "{notes}");
 }
 
 pub fn without_user_namespaces_nothing_runs() {
@@ -162,6 +180,7 @@ pub fn doctor_tries_every_step_and_leaves_nothing() {
     for name in [
         "state directory",
         "overlay in a user namespace",
+        "a FUSE file system of our own",
         "a /proc of its own",
         "/dev/kvm",
     ] {

@@ -157,7 +157,10 @@ impl Sending {
             Job::Ask(purpose, request) => match self.client.ask(request) {
                 Ok(answer) => {
                     let waiter = match purpose {
-                        Purpose::Decide | Purpose::Plan(_) => &self.quick,
+                        Purpose::Decide
+                        | Purpose::Plan(_)
+                        | Purpose::Answer(_)
+                        | Purpose::Observed => &self.quick,
                         _ => &self.slow,
                     };
                     let _ = waiter.send((purpose, answer));

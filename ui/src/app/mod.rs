@@ -96,7 +96,8 @@ pub fn run(client: Client, welcome: Welcome, options: Options) -> anyhow::Result
     };
     let theme = Theme::load(name, options.themes.as_deref(), depth)?;
     let signals = sources::signals().context("watching signals")?;
-    let model = Model::new(&welcome, keymap.clone(), options.scrollback, options.mouse);
+    let mut model = Model::new(&welcome, keymap.clone(), options.scrollback, options.mouse);
+    model.opened = pvisor::layer::Timestamp::now();
     let messages = client.messages().clone();
     let link = Link::start(client).context("starting threads")?;
     let screen = Screen::enter(options.mouse).context("setting the terminal up")?;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::process::ExitCode;
 
-use pvisor::change::{Change, ChangeKind, Class};
+use pvisor::change::{Change, ChangeKind, Class, came_along};
 use pvisor::protocol::Role;
 use pvisor::review::{Summary, reason, summary};
 use pvisor::session::state::{RunState, SessionState};
@@ -20,7 +20,7 @@ use super::{json, report, table};
 /// List what the agent has changed and what was decided
 ///
 /// The riskiest come first. Ignored files, new git objects and files of which only the times
-/// differ are counted, not listed; `--json` has every one.
+/// differ are counted, not listed, and so is what a renamed directory took along unchanged; `--json` has every one.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -59,11 +59,12 @@ fn agreed(context: &Context, record: &SessionRecord) -> Result<SessionState, Cli
 
 fn text(record: &SessionRecord, run: RunState, state: &SessionState) -> String {
     let mut listed: Vec<&Change> = Vec::new();
-    let (mut ignored, mut objects, mut touched) = (0, 0, 0);
+    let (mut ignored, mut objects, mut touched, mut along) = (0, 0, 0, 0);
     for change in state.changes.values() {
         match change.class {
             Class::Ignored => ignored += 1,
             Class::GitObject => objects += 1,
+            Class::Plain if came_along(&state.changes, change) => along += 1,
             Class::Plain if only_touched(change) => touched += 1,
             Class::Plain => listed.push(change),
         }
@@ -83,6 +84,7 @@ fn text(record: &SessionRecord, run: RunState, state: &SessionState) -> String {
     let rows: Vec<_> = listed.iter().map(|change| row(change, state)).collect();
     out.push_str(&table::aligned(&rows));
     let folded = [
+        (along, "moved along with a renamed directory"),
         (ignored, "ignored by git's rules"),
         (objects, "new git objects"),
         (touched, "files touched (only their times differ)"),

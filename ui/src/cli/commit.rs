@@ -1,9 +1,13 @@
 //! `commit`: writes what was approved to the host, all of it or nothing.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
 
+use pvisor::LayerPath;
+use pvisor::change::{Change, Risk};
 use pvisor::commit::Outcome;
+use pvisor::layer::HOME;
 use pvisor::protocol::{Reply, Request, Role};
 use pvisor::session::client::ClientError;
 
@@ -60,10 +64,29 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     };
     let outcome = outcome(connection.ask(request))?;
     let code = conclude(&outcome, args.json, false)?;
+    if args.all {
+        tell_left_out(&before)?;
+    }
     if let (Some(message), Outcome::Committed { paths, .. }) = (&args.git_commit, &outcome) {
         git_commit::record(&record.info.workspace, paths, &before, message)?;
     }
     Ok(code)
+}
+
+/// What `--all` never takes is said, lest it be missed for good.
+fn tell_left_out(changes: &BTreeMap<LayerPath, Change>) -> Result<(), CliError> {
+    let mut out = std::io::stderr().lock();
+    for change in changes.values() {
+        if change.key.layer != HOME && change.risks.contains(&Risk::Uncommittable) {
+            writeln!(
+                out,
+                "warning: {} is left out: a {} is never committed",
+                change.key,
+                change.file_type().name()
+            )?;
+        }
+    }
+    Ok(())
 }
 
 /// The outcome that an answer carries. What the server did not carry out was not written: exit 1,

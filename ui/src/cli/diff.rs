@@ -8,6 +8,7 @@ use pvisor::change::{Change, Class};
 use pvisor::diff::patch::{PatchEntry, left_out, patch};
 use pvisor::layer::{FileType, WORKSPACE};
 use pvisor::protocol::{Contents, Reply, Request, Role, Target};
+use pvisor::review;
 use pvisor::session::state::SessionState;
 use pvisor::text::visible;
 
@@ -91,12 +92,20 @@ fn chosen(state: &SessionState, targets: &[Target]) -> (Vec<LayerPath>, LeftOut)
         (0, "below .git"),
         (0, "in other layers"),
     ];
+    let places: Vec<LayerPath> = targets
+        .iter()
+        .filter_map(|target| match target {
+            Target::Path(path) => Some(review::places(&state.changes, path)),
+            _ => None,
+        })
+        .flatten()
+        .collect();
     let keys = state
         .changes
         .values()
         .filter(|change| {
             if !targets.is_empty() {
-                return targets.iter().any(|target| names(target, change));
+                return review::covers(&places, change);
             }
             let reason = if change.class == Class::Ignored {
                 0
@@ -113,15 +122,6 @@ fn chosen(state: &SessionState, targets: &[Target]) -> (Vec<LayerPath>, LeftOut)
         .map(|change| change.key.clone())
         .collect();
     (keys, left_out)
-}
-
-fn names(target: &Target, change: &Change) -> bool {
-    let Target::Path(key) = target else {
-        return false;
-    };
-    change.key.layer == key.layer
-        && (change.key.path.is_within(&key.path)
-            || change.from().is_some_and(|from| from.is_within(&key.path)))
 }
 
 /// A change and the bytes that belong to it; `None` when it is gone by now.

@@ -3,8 +3,9 @@
 
 use std::io::{self, Write};
 
-use pvisor::config::{ConfigError, MountError};
+use pvisor::config::{AnswersError, ConfigError, MountError};
 use pvisor::paths::PathsError;
+use pvisor::policy::RuleError;
 use pvisor::protocol::Failure;
 use pvisor::sandbox::SandboxError;
 use pvisor::session::client::ClientError;
@@ -155,6 +156,19 @@ impl From<ConfigError> for CliError {
     }
 }
 
+impl From<RuleError> for CliError {
+    fn from(error: RuleError) -> Self {
+        Self::usage(error.to_string()).hint(error.hint())
+    }
+}
+
+impl From<AnswersError> for CliError {
+    fn from(error: AnswersError) -> Self {
+        Self::usage(error.to_string())
+            .hint("mend the file or remove it: without it, rules ask again")
+    }
+}
+
 impl From<MountError> for CliError {
     fn from(error: MountError) -> Self {
         Self::usage(error.to_string()).hint("a colon in a path is written `\\:`")
@@ -170,6 +184,9 @@ impl From<Failure> for CliError {
             }
             Failure::Changed { .. } => {
                 Self::refused(message).hint("look again with `pvisor-tui diff` before you decide")
+            }
+            Failure::UnknownAsk(_) => {
+                Self::refused(message).hint("`pvisor-tui status` shows the questions that wait")
             }
             Failure::Running => {
                 Self::refused(message).hint("`pvisor-tui stop` ends it; `attach` shows it")
@@ -220,6 +237,10 @@ impl From<StartError> for CliError {
                     format!("`pvisor-tui attach {id}` shows it, `pvisor-tui stop {id}` ends it"),
                 )
             }
+            StartError::NoRoom(message) => Self::failure(message).hint(
+                "`--state-dir DIR` or $XDG_STATE_HOME keeps sessions in another place; `pvisor-tui \
+                 discard` gives up what an old one staged",
+            ),
             StartError::Other(message) => Self::refused(message),
         }
     }

@@ -11,7 +11,7 @@ use pvisor::protocol::{Request, Role, ServerMessage, Stream, Welcome};
 use pvisor::sandbox::spec::TerminalSize;
 use pvisor::sandbox::{ExitStatus, Stdio};
 use pvisor::session::client::{Client, ClientError};
-use pvisor::session::state::{RunState, SessionState, Update};
+use pvisor::session::state::{Ask, RunState, SessionState, Update};
 use pvisor::session::store::Store;
 use pvisor::text::visible;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
@@ -20,7 +20,7 @@ use signal_hook::iterator::Signals;
 use super::connection::{apply, hello};
 use super::context::Context;
 use super::error::{CliError, NO_SANDBOX};
-use super::report;
+use super::{asks, report};
 
 /// Exit status of a program that wrote into a pipe nobody reads.
 const BROKEN_PIPE: u8 = 128 + 13;
@@ -49,6 +49,9 @@ pub fn run(
         stopping: None,
         notices: Vec::new(),
     };
+    for ask in session.state.asks.values() {
+        session.tell(ask);
+    }
     // The server looks a last time before it tells of the end: the changes have arrived by then.
     while session.state.run == Some(RunState::Running) || session.state.run.is_none() {
         select! {
@@ -88,7 +91,21 @@ impl Session {
                     self.notices.push(notice.clone());
                 }
                 apply(&mut self.state, other);
+                if let ServerMessage::Update(Update::Asked(ask)) = other {
+                    self.tell(ask);
+                }
             }
+        }
+    }
+
+    /// A question, and how to answer it: the command waits. A pipe's reader gets what the command
+    /// wrote and nothing else.
+    fn tell(&self, ask: &Ask) {
+        let mut err = io::stderr().lock();
+        if err.is_terminal() {
+            let line = asks::with_command(&self.state, ask, &id(&self.state));
+            // The terminal may be in raw mode.
+            let _ = write!(err, "\r\npvisor-tui: question {}: {line}\r\n", ask.id);
         }
     }
 
@@ -151,8 +168,25 @@ impl Session {
         let mut err = io::stderr().lock();
         match self.state.exit {
             Some(ExitStatus::Lost) | None => return Err(lost(&self.state)),
+            Some(ExitStatus::FilesLost) => {
+                let said = "error: the file server has ended, and the command with it";
+                writeln!(err, "{said}").ok();
+                writeln!(
+                    err,
+                    "hint: what was staged is kept: `pvisor-tui review {session}`"
+                )
+                .ok();
+            }
             Some(ExitStatus::TimedOut) => {
                 writeln!(err, "error: the time limit has ended the command").ok();
+            }
+            Some(ExitStatus::StageFull) => {
+                writeln!(
+                    err,
+                    "error: the command has staged more than it may and was stopped; what is staged \
+                     can be reviewed"
+                )
+                .ok();
             }
             // What could not be executed has said so itself, as a shell would.
             Some(_) => {}
@@ -161,6 +195,15 @@ impl Session {
         if err.is_terminal() {
             for notice in &self.notices {
                 writeln!(err, "warning: {}", visible(notice.as_bytes())).ok();
+            }
+            let remarks = self.state.remarks.len() as u64 + self.state.more_remarks;
+            if remarks > 0 {
+                writeln!(
+                    err,
+                    "warning: rules denied or remarked {remarks} accesses; `pvisor-tui review \
+                     {session}` and the key of the page of rules list them"
+                )
+                .ok();
             }
             writeln!(err, "{}", report::last_word(&session, &self.state)).ok();
         }

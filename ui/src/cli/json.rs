@@ -3,6 +3,7 @@
 //! characters, and its exact bytes beside it in base64 (`*_b64`).
 
 mod change;
+mod guard;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -21,6 +22,7 @@ use serde::Serialize;
 use super::error::CliError;
 
 pub use change::{ChangeInfo, Changes, Counts, ItemInfo, Sides};
+pub use guard::{AnswerInfo, AskInfo, GuardInfo, RemarkInfo, RuleInfo};
 
 /// Prints one value and a newline.
 pub fn print(value: &impl Serialize) -> Result<(), CliError> {
@@ -103,6 +105,10 @@ pub struct Status {
     pub boundary: Boundary,
     /// Commits carried out, undos not counted.
     pub commits: u32,
+    /// Rules in force and what waits for a person; `status --json` only, empty once the command has
+    /// ended.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<GuardInfo>,
 }
 
 impl From<&SessionRecord> for Status {
@@ -127,6 +133,7 @@ impl From<&SessionRecord> for Status {
             layers: info.layers.iter().map(LayerInfo::from).collect(),
             boundary: record.boundary.clone(),
             commits: record.commits,
+            guard: None,
         }
     }
 }

@@ -7,6 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use tracing_subscriber::EnvFilter;
 
+use pvisor::reserve::Forgiving;
+
 use super::context::Context;
 
 /// Starts logging when it is wanted. The file is opened for each line: this process may fork a
@@ -32,7 +34,7 @@ pub fn start(context: &Context) {
                     .open(state_dir.join("pvisor-tui.log"))
             });
         match opened {
-            Ok(file) => Box::new(file),
+            Ok(file) => Box::new(Forgiving(file)),
             Err(_) => Box::new(io::sink()),
         }
     };

@@ -6,8 +6,11 @@
 //! process.
 
 mod address;
+mod allow;
+mod answer;
 mod approve;
 mod argv;
+mod asks;
 mod attach;
 mod changes;
 mod commit;
@@ -16,10 +19,10 @@ mod config;
 mod connection;
 mod context;
 mod decide;
+mod deny;
 mod diff;
 mod discard;
 mod doctor;
-mod duration;
 mod error;
 #[cfg(test)]
 mod fixture;
@@ -28,8 +31,10 @@ mod headless;
 pub mod json;
 mod list;
 mod log;
+mod observed;
 mod output;
 mod path_args;
+mod preset;
 mod reject;
 mod report;
 mod reset;
@@ -38,7 +43,6 @@ mod review;
 mod run;
 mod screen;
 mod session_arg;
-mod size;
 mod start;
 mod status;
 mod stop;
@@ -90,6 +94,8 @@ enum Verb {
     Commit(commit::Args),
     Undo(undo::Args),
     Discard(discard::Args),
+    Allow(allow::Args),
+    Deny(deny::Args),
     Review(review::Args),
     Attach(attach::Args),
     Stop(stop::Args),
@@ -139,6 +145,8 @@ fn run_verb(cli: Cli) -> Result<ExitCode, CliError> {
         Some(Verb::Commit(args)) => commit::run(&args, context),
         Some(Verb::Undo(args)) => undo::run(&args, context),
         Some(Verb::Discard(args)) => discard::run(&args, context),
+        Some(Verb::Allow(args)) => allow::run(&args, context),
+        Some(Verb::Deny(args)) => deny::run(&args, context),
         Some(Verb::Review(args)) => review::run(&args, context),
         Some(Verb::Attach(args)) => attach::run(&args, context),
         Some(Verb::Stop(args)) => stop::run(&args, context),

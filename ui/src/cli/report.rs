@@ -61,7 +61,7 @@ pub fn last_word(session: &str, state: &SessionState) -> String {
     let staged = state
         .changes
         .values()
-        .filter(|c| c.key.layer != pvisor::layer::HOME);
+        .filter(|c| !pvisor::layer::is_of_home(&c.key.layer));
     let at_home = state.changes.len() - staged.clone().count();
     let mut line = format!("pvisor-tui: session {session}: {}", counted(staged));
     if at_home > 0 {

@@ -7,11 +7,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use pvisor::config::{Config, EnvArg, Flag, Hangup, Places, Sources, environment, load, mount};
-use pvisor::policy::{Level, Origin, Policy, Rule};
+use pvisor::config::{
+    Config, EnvArg, Flag, Hangup, Loaded, Places, Sources, answers, environment, limits, load,
+    mount, presets,
+};
+use pvisor::policy::{Origin, Policy, Rule};
 use pvisor::protocol::{Hello, PROTOCOL_VERSION, Request, Role};
 use pvisor::sandbox::spec::{CacheMode, DriverChoice, Limits, Network, TerminalSize};
-use pvisor::sandbox::{Mode, MountAccess, MountSpec, SandboxSpec, Stdio, hidden};
+use pvisor::sandbox::{
+    Boundary, Mode, MountAccess, MountSpec, SandboxSpec, Stdio, Submounts, clash, hidden, submounts,
+};
 use pvisor::session::server::{self, RunRequest};
 use pvisor::session::state::RunState;
 use pvisor::session::store::{LAST, SessionRecord};
@@ -19,7 +24,7 @@ use pvisor::text::visible;
 
 use super::context::{Context, shown};
 use super::error::{CliError, NO_SANDBOX};
-use super::{duration, headless, screen, session_arg, size};
+use super::{headless, preset, screen, session_arg, status};
 
 /// Run a command on staged layers, and show its terminal and its changes
 ///
@@ -36,10 +41,16 @@ pub struct Args {
     /// Who merges the staged layers
     #[arg(long, value_enum, default_value = "auto")]
     driver: DriverArg,
-    /// A further mount, SRC[:DST]:ACCESS; ACCESS is read, stage, write, hide or private; a colon in
-    /// a path is written `\:`; SRC=NAME names a staged layer
+    /// A further mount, SRC[:DST]:ACCESS; ACCESS is read, stage, write, hide, private or keep; a
+    /// colon in a path is written `\:`; SRC=NAME names a staged layer or a kept directory
     #[arg(long, value_name = "MOUNT")]
     mount: Vec<OsString>,
+    /// What becomes of mounts inside the staged directories [default: stage]
+    #[arg(long, value_enum)]
+    submounts: Option<SubmountsArg>,
+    /// What is known of the command: auto, none, or the name of an agent [default: auto]
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
     /// Pass the variable K, or set it to V
     #[arg(long, value_name = "K[=V]")]
     env: Vec<OsString>,
@@ -59,7 +70,7 @@ pub struct Args {
     #[arg(long)]
     detach: bool,
     /// End the command after this long: 90s, 5m, 1h30m
-    #[arg(long, value_name = "D", value_parser = duration::parse)]
+    #[arg(long, value_name = "D", value_parser = limits::parse_duration)]
     timeout: Option<Duration>,
     /// Run on the layers of a session that has ended [default: last]
     #[arg(
@@ -71,15 +82,16 @@ pub struct Args {
     )]
     resume: Option<OsString>,
     /// The most memory its processes may use together: 512M, 4G
-    #[arg(long, value_name = "S", value_parser = size::parse)]
+    #[arg(long, value_name = "S", value_parser = limits::parse_bytes)]
     memory: Option<u64>,
     /// How many processors it may keep busy: 1.5
-    #[arg(long, value_name = "N", value_parser = size::parse_cpus)]
+    #[arg(long, value_name = "N", value_parser = limits::parse_cpus)]
     cpus: Option<u64>,
     /// The most that may be staged: 2G
-    #[arg(long, value_name = "S", value_parser = size::parse)]
+    #[arg(long, value_name = "S", value_parser = limits::parse_bytes)]
     stage_max: Option<u64>,
-    /// How long what the file server said is believed
+    /// How long what the file server said is believed; all but default are your word that nobody else
+    /// changes the workspace meanwhile, and take the driver fuse for it
     #[arg(long, value_enum, default_value = "default")]
     cache: CacheArg,
     /// A rule on paths, deny|ask|warn:GLOB
@@ -117,6 +129,17 @@ enum DriverArg {
     Overlayfs,
     /// Our own file server
     Fuse,
+}
+
+/// `--submounts`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SubmountsArg {
+    /// Each is a layer of its own where that is possible
+    Stage,
+    /// Shown read-only
+    Read,
+    /// Nothing runs
+    Refuse,
 }
 
 /// `--cache`.
@@ -200,7 +223,10 @@ pub fn run(args: Args, context: &Context) -> Result<ExitCode, CliError> {
         None
     };
     let stdio = stdio(&args, context);
-    let request = request(&args, context, &loaded.config, workspace, resume, stdio)?;
+    let request = request(&args, context, &loaded, workspace, resume, stdio)?;
+    if request.mode == Mode::Staged {
+        name_submounts(&request)?;
+    }
     let shows = !args.detach;
     let hello = Hello {
         version: PROTOCOL_VERSION,
@@ -216,6 +242,7 @@ pub fn run(args: Args, context: &Context) -> Result<ExitCode, CliError> {
     // From here on nothing is a usage error: whatever failed, the command did not run.
     let (client, welcome) =
         started.map_err(|error| CliError::from(error).with_status(NO_SANDBOX))?;
+    warn_of_limits(&welcome.state.boundary)?;
     if args.detach {
         let id = welcome.state.info.as_ref().map(|info| info.id.clone());
         let id = id.unwrap_or_default();
@@ -233,6 +260,36 @@ pub fn run(args: Args, context: &Context) -> Result<ExitCode, CliError> {
         let options = options.unwrap_or_default();
         screen::show(client, welcome, options, context)
     }
+}
+
+/// Says which mounts lie inside the workspace and what becomes of each.
+fn name_submounts(request: &RunRequest) -> Result<(), CliError> {
+    let Ok(found) = submounts::below(&request.workspace) else {
+        // Whoever makes the sandbox says why it cannot be read.
+        return Ok(());
+    };
+    let mut err = std::io::stderr().lock();
+    for mount in found {
+        if request
+            .mounts
+            .iter()
+            .any(|m| mount.point.starts_with(&m.target))
+        {
+            continue;
+        }
+        let becomes = match (request.submounts, mount.unstageable()) {
+            (Submounts::Refuse, _) => continue,
+            (Submounts::Read, _) => "shown read-only".to_owned(),
+            (Submounts::Stage, Some(why)) => format!("shown read-only, since {why}"),
+            (Submounts::Stage, None) => "staged as a layer of its own".to_owned(),
+        };
+        let point = shown(&mount.point);
+        writeln!(
+            err,
+            "warning: {point} is mounted inside the workspace: it is {becomes}"
+        )?;
+    }
+    Ok(())
 }
 
 /// What the flags say to the configuration.
@@ -258,6 +315,32 @@ fn flags(args: &Args) -> Vec<Flag> {
             flag: "--net",
             key: "network",
             value: network.into(),
+        });
+    }
+    if let Some(submounts) = args.submounts {
+        let submounts = match submounts {
+            SubmountsArg::Stage => "stage",
+            SubmountsArg::Read => "read",
+            SubmountsArg::Refuse => "refuse",
+        };
+        flags.push(Flag {
+            flag: "--submounts",
+            key: "submounts",
+            value: submounts.into(),
+        });
+    }
+    if let Some(preset) = &args.preset {
+        flags.push(Flag {
+            flag: "--preset",
+            key: "preset",
+            value: preset.as_str().into(),
+        });
+    }
+    if args.no_rename_shim {
+        flags.push(Flag {
+            flag: "--no-rename-shim",
+            key: "rename_shim",
+            value: false.into(),
         });
     }
     flags
@@ -335,11 +418,12 @@ fn stdio(args: &Args, context: &Context) -> Stdio {
 fn request(
     args: &Args,
     context: &Context,
-    config: &Config,
+    loaded: &Loaded,
     workspace: PathBuf,
     resume: Option<SessionRecord>,
     stdio: Stdio,
 ) -> Result<RunRequest, CliError> {
+    let config = &loaded.config;
     let mode = resume
         .as_ref()
         .map_or(config.mode, |record| record.info.mode);
@@ -360,6 +444,20 @@ fn request(
     for typed in &args.mount {
         mounts.push(mount::split(typed)?.resolve(on_command_line)?);
     }
+    let mut config = config.clone();
+    let preset = if mode == Mode::Staged {
+        presets::choose(&config.preset, &args.command)?
+    } else {
+        None
+    };
+    let applied = preset::apply(
+        preset.as_ref(),
+        &mut config,
+        &context.environment,
+        in_config,
+        &mounts,
+    )?;
+    let config = &config;
     if resume.is_some()
         && mounts
             .iter()
@@ -380,10 +478,17 @@ fn request(
     let seen = mounts.iter().filter(|mount| {
         matches!(
             mount.access,
-            MountAccess::Read | MountAccess::Stage | MountAccess::Write
+            MountAccess::Read | MountAccess::Stage | MountAccess::Write | MountAccess::Keep
         )
     });
     unhide.extend(seen.map(|mount| mount.target.clone()));
+    hide.extend(
+        applied
+            .hide
+            .into_iter()
+            .filter(|path| !unhide.contains(path)),
+    );
+    mounts.extend(applied.mounts);
     hide.extend([
         context.paths.state_dir.clone(),
         context.paths.runtime_dir.clone(),
@@ -401,7 +506,9 @@ fn request(
                 .ok_or_else(|| CliError::usage("--env takes K or K=V, and K a name"))
         })
         .collect::<Result<_, _>>()?;
-    Ok(RunRequest {
+    let policy = policy(args, context, loaded, &workspace, &home)?;
+    check_rules(args, mode, &policy)?;
+    let request = RunRequest {
         resume,
         name: args.name.clone(),
         mode,
@@ -418,7 +525,7 @@ fn request(
             home,
             private: PathBuf::new(),
             stdio,
-            timeout: args.timeout,
+            timeout: args.timeout.or(config.limits.timeout),
             network: config.network,
             driver: match args.driver {
                 DriverArg::Auto => DriverChoice::Auto,
@@ -431,43 +538,100 @@ fn request(
                 CacheArg::Extended => CacheMode::Extended,
             },
             observe: args.observe,
-            policy: policy(args)?,
-            limits: Limits {
-                memory: args.memory,
-                cpu_millis: args.cpus,
-                stage: args.stage_max,
-                ..Limits::default()
-            },
-            rename_shim: !args.no_rename_shim,
+            policy,
+            limits: bounds(args, config),
+            rename_shim: config.rename_shim,
             nested: args.allow_nested,
+            notes: applied.notes,
         },
         mounts,
+        seeds: applied.seeds,
+        submounts: config.submounts,
         workspace,
         settings: config.session(),
+    };
+    if mode == Mode::Host && args.driver != DriverArg::Auto {
+        return Err(CliError::usage(
+            "--driver cannot go together with --mode host: nothing is staged",
+        )
+        .hint("leave one of them out"));
+    }
+    match clash(&request.spec).filter(|_| mode == Mode::Staged) {
+        None => Ok(request),
+        Some(clash) => Err(CliError::usage(clash.to_string()).hint(clash.hint)),
+    }
+}
+
+/// A bound on memory or processors is always somebody's wish: who relies on it is told at once when
+/// nothing holds it. (The built-in one on processes is told by `status`.)
+fn warn_of_limits(boundary: &Boundary) -> Result<(), CliError> {
+    for limit in &boundary.limits {
+        let wished = matches!(limit.name.as_str(), "memory" | "cpus" | "stage");
+        if wished && limit.by.is_none() {
+            writeln!(
+                std::io::stderr().lock(),
+                "warning: limit {}: {}",
+                visible(limit.name.as_bytes()),
+                visible(status::limited(limit).as_bytes())
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// A flag counts before the settings.
+fn bounds(args: &Args, config: &Config) -> Limits {
+    let settings = config.limits.limits();
+    Limits {
+        memory: args.memory.or(settings.memory),
+        cpu_millis: args.cpus.or(settings.cpu_millis),
+        stage: args.stage_max.or(settings.stage),
+        ..settings
+    }
+}
+
+/// The built-in rules, those of the settings and of the command line, and what was answered before.
+fn policy(
+    args: &Args,
+    context: &Context,
+    loaded: &Loaded,
+    workspace: &Path,
+    home: &Path,
+) -> Result<Policy, CliError> {
+    let mut rules = loaded.rules();
+    for typed in &args.rule {
+        rules.push(Rule::parse(typed, Origin::Session)?);
+    }
+    let files = answers::files(&context.paths, workspace);
+    Ok(Policy {
+        rules,
+        answers: answers::load(&files)?,
+        home: home.to_owned(),
+        ask_timeout: Duration::from_secs(loaded.config.ask_timeout.into()),
+        files,
     })
 }
 
-/// The rules of the command line.
-fn policy(args: &Args) -> Result<Policy, CliError> {
-    let mut rules = Vec::new();
-    for typed in &args.rule {
-        let (level, glob) = match typed.split_once(':') {
-            Some(("deny", glob)) => (Level::Deny, glob),
-            Some(("ask", glob)) => (Level::Ask, glob),
-            Some(("warn", glob)) => (Level::Warn, glob),
-            _ => {
-                let typed = visible(typed.as_bytes());
-                return Err(CliError::usage(format!("{typed} is no rule"))
-                    .hint("a rule is deny:GLOB, ask:GLOB or warn:GLOB"));
-            }
-        };
-        rules.push(Rule {
-            level,
-            glob: glob.to_owned(),
-            origin: Origin::Session,
-        });
+/// Where nothing is contained no rule holds and nothing is counted: refused, never passed over.
+fn check_rules(args: &Args, mode: Mode, policy: &Policy) -> Result<(), CliError> {
+    if mode != Mode::Host {
+        return Ok(());
     }
-    Ok(Policy { rules })
+    let rule = policy.needs_file_server().map(|rule| {
+        let glob = visible(rule.glob.as_bytes());
+        match rule.origin {
+            Origin::Session => format!("--rule {}:{glob}", rule.level.name()),
+            _ => format!("the configured rule {}:{glob}", rule.level.name()),
+        }
+    });
+    match rule.or_else(|| args.observe.then(|| "--observe".into())) {
+        None => Ok(()),
+        Some(asked) => Err(CliError::usage(format!(
+            "{asked} cannot go together with --mode host: nothing stands between the command and \
+             its files"
+        ))
+        .hint("leave one of them out")),
+    }
 }
 
 /// Mode `host` contains nothing, so the command sees the caller's environment as it is.

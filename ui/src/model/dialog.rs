@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use super::ask::AskPage;
+use super::rules::RulesPage;
 use pvisor::LayerPath;
 use pvisor::commit::Outcome;
 use pvisor::layer::Digest;
@@ -190,6 +192,10 @@ pub enum Dialog {
     Confirm(Box<Confirm>),
     /// How to leave.
     Quit,
+    /// A question of a rule.
+    Ask(AskPage),
+    /// The page of rules.
+    Rules(RulesPage),
     /// A line of text.
     Text(TextLine),
 }

@@ -2,19 +2,23 @@
 //! pages, loaded diffs, the agent's terminal as it looks here. Owns no fact of the session and
 //! does no I/O; changed by [`crate::update`] only.
 
+pub mod ask;
 pub mod dialog;
 pub mod diff;
 pub mod document;
 pub mod layout;
 pub mod list;
 pub mod marks;
+pub mod rules;
 pub mod verdicts;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crossterm::event::KeyEvent;
 use pvisor::emulator::Emulator;
+use pvisor::layer::Timestamp;
+use pvisor::policy::Observations;
 use pvisor::protocol::{Role, Welcome};
 use pvisor::session::state::RunState;
 
@@ -92,6 +96,8 @@ pub struct Search {
 pub struct Model {
     /// Time since the screen was opened; set before every update.
     pub now: Duration,
+    /// The time of day when the screen was opened.
+    pub opened: Timestamp,
     /// The keymap in force (for hints).
     pub keymap: Keymap,
     /// What this person may do.
@@ -136,6 +142,16 @@ pub struct Model {
     pub busy: Option<&'static str>,
     /// The connection to the server is gone.
     pub lost: bool,
+    /// Questions that wait: the screen counts their time down.
+    pub waiting: bool,
+    /// Questions put off by this person.
+    pub later: BTreeSet<u64>,
+    /// Questions this person has answered; the server has not said so yet.
+    pub answering: BTreeSet<u64>,
+    /// When the next question's page opens: once the person stops typing.
+    pub opens_at: Option<Duration>,
+    /// What was counted, as the server last told.
+    pub observed: Option<Observations>,
 }
 
 /// Own notices kept.
@@ -151,6 +167,7 @@ impl Model {
         let running = welcome.state.run == Some(RunState::Running);
         Self {
             now: Duration::ZERO,
+            opened: Timestamp::default(),
             keymap,
             role: welcome.role,
             focus: if running { Pane::Agent } else { Pane::Files },
@@ -176,6 +193,11 @@ impl Model {
             pages: 0,
             busy: None,
             lost: false,
+            waiting: false,
+            later: BTreeSet::new(),
+            answering: BTreeSet::new(),
+            opens_at: None,
+            observed: None,
         }
     }
 
@@ -185,6 +207,8 @@ impl Model {
             Some(Dialog::Help { .. }) => Context::Help,
             Some(Dialog::Confirm(_)) => Context::Confirm,
             Some(Dialog::Quit) => Context::Quit,
+            Some(Dialog::Ask(_)) => Context::Ask,
+            Some(Dialog::Rules(_)) => Context::Rules,
             Some(Dialog::Text(_)) => Context::Text,
             None => match self.focus {
                 Pane::Files => Context::Files,
@@ -216,11 +240,29 @@ impl Model {
         });
     }
 
-    /// When the screen changes by itself next, if it does: consent becomes possible.
+    /// When the screen changes by itself next, if it does: consent becomes possible, a question's
+    /// page opens, its time is counted down.
     pub fn wakes_at(&self) -> Option<Duration> {
-        match &self.dialog {
-            Some(Dialog::Confirm(page)) => page.armed_at(self.last_key).filter(|t| *t > self.now),
+        let armed = match &self.dialog {
+            Some(Dialog::Confirm(page)) => page.armed_at(self.last_key),
+            Some(Dialog::Ask(page)) => page.armed_at(page.allow, self.last_key),
             _ => None,
+        };
+        let second = self
+            .waiting
+            .then(|| Duration::from_secs(self.now.as_secs() + 1));
+        [armed, self.opens_at, second]
+            .into_iter()
+            .flatten()
+            .filter(|t| *t > self.now)
+            .min()
+    }
+
+    /// The time of day, as of [`Model::now`].
+    pub fn wall(&self) -> Timestamp {
+        Timestamp {
+            sec: self.opened.sec.saturating_add(self.now.as_secs() as i64),
+            nsec: self.opened.nsec,
         }
     }
 
@@ -231,6 +273,23 @@ impl Model {
         {
             page.top = drawn.start;
             page.note_drawn(drawn.len(), self.now);
+        }
+        if let Some(Dialog::Ask(page)) = &mut self.dialog {
+            match &layout.page {
+                Some(drawn) => {
+                    page.top = drawn.start;
+                    page.note_drawn(drawn.len(), layout.page_len, self.now);
+                }
+                // Too small for more than a denial.
+                None if layout.too_small => {
+                    page.drawn.get_or_insert(self.now);
+                }
+                None => {}
+            }
+        }
+        if let (Some(Dialog::Rules(page)), Some(drawn)) = (&mut self.dialog, &layout.page) {
+            page.top = drawn.start;
+            page.cursor = page.cursor.min(layout.page_len.saturating_sub(1));
         }
         if let (Some(Dialog::Help { top }), Some(page)) = (&mut self.dialog, &layout.page) {
             *top = page.start;

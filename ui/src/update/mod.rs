@@ -1,6 +1,7 @@
 //! What actions do: the one place where the model changes. Pure: what has to happen outside comes
 //! back as effects.
 
+mod ask;
 mod decide;
 mod leave;
 mod navigate;
@@ -91,9 +92,9 @@ fn unbound(model: &mut Model, event: &KeyEvent) {
     let key = Key::of(event).to_string();
     let help = model.keymap.key(Name::Help).unwrap_or_default();
     let text = match model.context() {
-        Context::Confirm | Context::Quit => format!("`{key}` answers nothing here."),
+        Context::Confirm | Context::Quit | Context::Ask => format!("`{key}` answers nothing here."),
         Context::Text | Context::Agent => return,
-        Context::Help => format!("`{key}` does nothing here."),
+        Context::Help | Context::Rules => format!("`{key}` does nothing here."),
         _ => format!("`{key}` does nothing here: `{help}` lists the keys."),
     };
     model.hint(pvisor::text::visible(text.as_bytes()));
@@ -104,6 +105,8 @@ fn alive_when_small(name: Name) -> bool {
     matches!(
         name,
         Name::Deny
+            | Name::DenyAccess
+            | Name::AskLater
             | Name::Cancel
             | Name::CancelText
             | Name::Quit
@@ -203,6 +206,7 @@ fn named(
             });
             Vec::new()
         }
+        Name::Refresh if matches!(model.dialog, Some(Dialog::Rules(_))) => ask::observe(),
         Name::Refresh => vec![Effect::Ask(crate::effect::Purpose::Rescan, Request::Rescan)],
         Name::Mouse => {
             model.mouse = !model.mouse;
@@ -235,6 +239,21 @@ fn named(
         Name::AgentHistoryDown => talk::history(model, -1),
         Name::Accept => pages::accept(model, state, last_key),
         Name::Deny => pages::deny(model),
+        Name::AnswerAccess
+        | Name::AllowAccess
+        | Name::DenyAccess
+        | Name::OtherAnswer
+        | Name::AskLater
+        | Name::ForOnce
+        | Name::ForSession
+        | Name::ForWorkspace
+        | Name::ForUser
+        | Name::AboutFile
+        | Name::AboutDirectory
+        | Name::AboutSuffix => ask::key(model, state, name, last_key),
+        Name::Rules => ask::open_rules(model),
+        Name::OpenAsk => ask::open_ask(model, state),
+        Name::Forget => ask::forget(model, state),
         Name::AcceptText => pages::accept_text(model, state),
         Name::CancelText => {
             if let Some(Dialog::Text(line)) = model.dialog.take()
@@ -311,6 +330,7 @@ pub fn settle(model: &mut Model, state: &SessionState) -> Vec<Effect> {
         .and_then(|row| model.list.change(row))
         .map(|m| m.key.clone());
     model.diff.turn_to(current.as_ref());
+    ask::settle(model, state);
     let mut effects = pages::refresh(model, state);
     if let Some(change) = current.and_then(|k| state.changes.get(&k))
         && !model.diff.fetch(change.digest)

@@ -23,6 +23,13 @@ pub fn scroll(model: &mut Model, name: Name) {
         let top = match dialog {
             Dialog::Help { top } => top,
             Dialog::Confirm(page) => &mut page.top,
+            Dialog::Ask(page) => &mut page.top,
+            Dialog::Rules(page) => {
+                let last = model.layout.page_len.saturating_sub(1);
+                page.cursor = stepped(page.cursor, name, height, last);
+                page.forgetting = None;
+                return;
+            }
             Dialog::Quit | Dialog::Text(_) => return,
         };
         *top = stepped(*top, name, height, last);

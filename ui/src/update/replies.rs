@@ -3,8 +3,9 @@
 use pvisor::LayerPath;
 use pvisor::commit::Outcome;
 use pvisor::layer::Digest;
+use pvisor::policy::message::Withdrawn;
 use pvisor::protocol::{Failure, Reply, ServerMessage};
-use pvisor::session::state::{SessionState, Update};
+use pvisor::session::state::{AnsweredBy, SessionState, Update};
 
 use super::pages;
 use crate::effect::{Effect, Leave, Purpose};
@@ -53,11 +54,33 @@ fn note(model: &mut Model, update: &Update) {
                 text: pvisor::text::visible(text.as_bytes()).into_owned(),
             });
         }
+        Update::Answered { ask, allow, by, .. } => answered(model, *ask, *allow, by),
         Update::Lost => model.say(
             Severity::Error,
             "The server was lost while the command ran.",
         ),
         _ => {}
+    }
+}
+
+fn answered(model: &mut Model, ask: u64, allow: bool, by: &AnsweredBy) {
+    let done = if allow { "allowed" } else { "denied" };
+    let visible = |text: &String| pvisor::text::visible(text.as_bytes()).into_owned();
+    match by {
+        // Whoever ended the process knows; the end of the command is told as such.
+        AnsweredBy::Nobody(Withdrawn::CallerGone | Withdrawn::GateGone) => {}
+        AnsweredBy::Nobody(Withdrawn::TimedOut) => model.say(
+            Severity::Warning,
+            format!("Question {ask} was not answered in time: denied."),
+        ),
+        AnsweredBy::Person(who) | AnsweredBy::Unsaved(who) => model.say(
+            Severity::Info,
+            format!("Question {ask}: {done} by {}.", visible(who)),
+        ),
+        AnsweredBy::Remembered(who) => model.say(
+            Severity::Info,
+            format!("Question {ask}: {done} by an answer of {}.", visible(who)),
+        ),
     }
 }
 
@@ -76,6 +99,9 @@ pub fn replied(
     let reply = match result {
         Ok(reply) => reply,
         Err(failure) => {
+            if let Purpose::Answer(ask) = purpose {
+                model.answering.remove(ask);
+            }
             failed(model, purpose, &failure);
             return Vec::new();
         }
@@ -95,6 +121,10 @@ pub fn replied(
         (Purpose::Revert, _) => model.say(Severity::Info, "Taken back in the agent's view."),
         (Purpose::Rescan, _) => model.say(Severity::Info, "The change set is up to date."),
         (Purpose::Stop, _) => model.say(Severity::Info, "The command is being ended."),
+        (Purpose::Observed, Reply::Observed(observed)) => {
+            model.observed = observed.map(|observed| *observed);
+        }
+        (Purpose::Forget, _) => model.say(Severity::Info, "Forgotten: the rule asks again."),
         (Purpose::Discard, _) => return vec![Effect::Leave(Leave::Discarded)],
         _ => {}
     }

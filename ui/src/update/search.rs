@@ -136,7 +136,7 @@ fn undecided(model: &mut Model, state: &SessionState, forward: bool) -> bool {
         .iter()
         .find(|m| {
             m.summary == Summary::Undecided
-                && m.key.layer != pvisor::layer::HOME
+                && !pvisor::layer::is_of_home(&m.key.layer)
                 && state
                     .changes
                     .get(&m.key)

@@ -171,7 +171,13 @@ fn draw_row(buf: &mut Buffer, row: Rect, scene: Scene, what: &Row, over: Option<
                 );
                 pen.word("list.dir", " ");
             }
-            let mut text = dir.path.as_bytes()[*skip..].to_vec();
+            let mut text = Vec::new();
+            if let Some(from) = own.and_then(Change::from) {
+                let (from, shown) = (from.as_bytes(), &dir.path.as_bytes()[..*skip]);
+                text.extend_from_slice(from.strip_prefix(shown).unwrap_or(from));
+                text.extend_from_slice(b"/ -> ");
+            }
+            text.extend_from_slice(&dir.path.as_bytes()[*skip..]);
             text.push(b'/');
             let look = pen.look("list.dir");
             let rest = pen.rest();

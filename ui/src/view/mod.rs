@@ -2,6 +2,7 @@
 //! draw into the frame and return only where things lie.
 
 mod agent;
+mod ask;
 mod changes;
 mod confirm;
 mod diff;
@@ -10,6 +11,7 @@ mod geometry;
 mod help;
 mod log;
 mod quit;
+mod rules;
 mod small;
 mod status;
 mod tabs;
@@ -77,7 +79,13 @@ fn draw_into(
     }
     let page = matches!(
         model.dialog,
-        Some(Dialog::Help { .. } | Dialog::Confirm(_) | Dialog::Quit)
+        Some(
+            Dialog::Help { .. }
+                | Dialog::Confirm(_)
+                | Dialog::Quit
+                | Dialog::Ask(_)
+                | Dialog::Rules(_)
+        )
     );
     let mut cursor = None;
     if page {
@@ -86,6 +94,8 @@ fn draw_into(
             Some(Dialog::Confirm(page)) => {
                 confirm::draw(buf, geometry.body, scene, page, layout);
             }
+            Some(Dialog::Ask(page)) => ask::draw(buf, geometry.body, scene, page, layout),
+            Some(Dialog::Rules(page)) => rules::draw(buf, geometry.body, scene, page, layout),
             _ => quit::draw(buf, geometry.body, scene),
         }
     } else {

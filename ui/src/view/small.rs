@@ -17,6 +17,15 @@ pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene) {
             format!("leave? {} leaves, the agent goes on", key(Name::Detach)),
             format!("{}: stay", key(Name::Deny)),
         ],
+        Some(Dialog::Ask(ref page)) => vec![
+            format!(
+                "question {}: {} denies, {} later",
+                page.id,
+                key(Name::DenyAccess),
+                key(Name::AskLater)
+            ),
+            format!("A larger screen ({width}x{height}) can allow."),
+        ],
         _ => vec![
             format!("needs {width}x{height}; {}: quit", key(Name::Quit)),
             "Nothing can be decided here.".to_owned(),

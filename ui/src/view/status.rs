@@ -68,6 +68,11 @@ fn parts(scene: Scene) -> Vec<Part> {
     if scene.model.lost {
         parts.push(Part::fixed("status.conflict", " connection lost "));
     }
+    if let Some(first) = scene.state.asks.values().min_by_key(|ask| ask.until) {
+        let asks = crate::model::marks::count(scene.state.asks.len(), "question");
+        let left = crate::model::ask::left(first, scene.model.wall());
+        parts.push(Part::fixed("status.conflict", format!(" {asks} {left} ")));
+    }
     if list.conflicts > 0 {
         let noun = if list.conflicts == 1 {
             "conflict"
@@ -134,8 +139,10 @@ fn run(state: &SessionState) -> (&'static str, String) {
                 ExitStatus::Code(code) => format!("{word} {code}"),
                 ExitStatus::Signal(signal) => format!("{word} by signal {signal}"),
                 ExitStatus::TimedOut => format!("{word}: time is up"),
+                ExitStatus::StageFull => format!("{word}: stage is full"),
                 ExitStatus::NotExecuted(_) => format!("{word}: not executed"),
                 ExitStatus::Lost => format!("{word}: lost"),
+                ExitStatus::FilesLost => format!("{word}: file server lost"),
             }
         }
         (Some(run), None) => run.name().into(),

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use pvisor::change::{Change, ChangeKind, Class, Risk};
-use pvisor::layer::{FileType, HOME, WORKSPACE};
+use pvisor::change::{Change, ChangeKind, Class, Risk, came_along};
+use pvisor::layer::{FileType, WORKSPACE, is_of_home};
 use pvisor::review::summary;
 use pvisor::session::state::SessionState;
 use pvisor::{LayerPath, RelPath};
@@ -57,7 +57,7 @@ impl List {
         let mut layers: Vec<&str> = state.changes.keys().map(|k| k.layer.as_str()).collect();
         layers.dedup();
         // The workspace first, the home directory last.
-        layers.sort_by_key(|l| (*l != WORKSPACE, *l == HOME));
+        layers.sort_by_key(|l| (*l != WORKSPACE, is_of_home(l)));
         let parts: Vec<LayerPart> = layers.iter().map(|l| self.sort(state, l)).collect();
         let mut sums = vec![Tally::default()];
         let mut sum = Tally::default();
@@ -98,12 +98,13 @@ impl List {
                 Class::GitObject => 3,
                 Class::Plain if times_only(change) => 2,
                 Class::Plain => {
-                    let risky = !change.risks.is_empty() || change.conflict.is_some();
+                    let along = came_along(&state.changes, change);
+                    let risky = !along && !change.risks.is_empty() || change.conflict.is_some();
                     usize::from(!(risky && self.order == Order::Risk))
                 }
             };
             if part <= 1 {
-                if layer == HOME {
+                if is_of_home(layer) {
                     self.home.add(summary);
                 } else {
                     self.tally.add(summary);
@@ -138,7 +139,7 @@ impl List {
             start,
             ends: [risky, tree, touched, objects, ignored],
         } = part;
-        let open = self.is_open(&RowId::Layer(layer.clone()), layer != HOME);
+        let open = self.is_open(&RowId::Layer(layer.clone()), !is_of_home(&layer));
         self.rows.push(Row::Layer {
             layer: layer.clone(),
             members: start..objects,
@@ -247,7 +248,11 @@ impl List {
             // A prefix of a valid path up to a slash is one.
             let path = RelPath::new(bytes).unwrap_or_default();
             let dir = LayerPath::new(self.members[at].key.layer.clone(), path);
-            let open = self.is_open(&RowId::Dir(dir.clone()), below.len() <= AUTO_FOLD);
+            let renamed = own
+                .and_then(|own| state.changes.get(&self.members[own].key))
+                .is_some_and(|change| change.from().is_some());
+            let small = below.len() <= AUTO_FOLD;
+            let open = self.is_open(&RowId::Dir(dir.clone()), small && !renamed);
             self.rows.push(Row::Dir {
                 dir,
                 skip,
@@ -261,7 +266,12 @@ impl List {
             } else {
                 for member in below.clone() {
                     let key = &self.members[member].key;
-                    if state.changes.get(key).is_some_and(never_folded) {
+                    // Of a renamed directory everything is seen that it did not just take along.
+                    let stands_out = |change: &Change| {
+                        !came_along(&state.changes, change)
+                            && (renamed && small || never_folded(change))
+                    };
+                    if state.changes.get(key).is_some_and(stands_out) {
                         self.rows.push(Row::Change {
                             member,
                             skip: end + 1,

@@ -1,5 +1,4 @@
-//! What the agent must not reach. Every refusal has a control beside it that shows the thing is
-//! there and works outside, so that no test passes because something was missing.
+//! What the agent must not reach: secrets, services, records, other sessions.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -7,25 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
-use crate::support::{Capability, Done, World, each_user, require};
+use super::{SECRET, escape};
+use crate::support::{Capability, World, require};
 
-const SECRET: &str = "only-for-the-person-7f3a";
-
-/// Runs a script that must not print the secret and must not succeed.
-#[track_caller]
-fn refused(world: &World, script: &str) -> Done {
-    let done = world.run_with(&[], script).done();
-    assert_ne!(done.status, Some(0), "{done}");
-    assert_ne!(
-        done.status,
-        Some(125),
-        "the sandbox itself must work: {done}"
-    );
-    assert!(!(done.out() + &done.err()).contains(SECRET), "{done}");
-    done
-}
-
-each_user! {
+escape! {
     fn keys_and_credentials_are_hidden(world) {
         for (dir, file) in [
             (".ssh", "id_test"), (".gnupg", "secring"), (".aws", "credentials"), (".kube", "config"),
@@ -42,16 +26,70 @@ each_user! {
         let control = world.host_ok(all);
         assert_eq!(control.matches(SECRET).count(), 7, "control: the host reads all of them");
         for file in all.split_whitespace().skip(1) {
-            refused(world, &format!("cat {file}"));
+            world.refused(&format!("cat {file}"));
         }
         // By another name, and by making the mask go away in a namespace of the agent's own.
-        refused(world, &format!("cat /proc/self/root{}/.ssh/id_test", world.home.display()));
-        refused(world, "unshare --user --map-root-user --mount sh -c 'umount -l ~/.ssh; cat ~/.ssh/id_test'");
-        refused(world, "mv ~/.ssh ~/seen && cat ~/seen/id_test");
+        world.refused(&format!("cat /proc/self/root{}/.ssh/id_test", world.home.display()));
+        world.refused("unshare --user --map-root-user --mount sh -c 'umount -l ~/.ssh; cat ~/.ssh/id_test'");
+        world.refused("mv ~/.ssh ~/seen && cat ~/seen/id_test");
     }
 }
 
-each_user! {
+escape! {
+    fn keys_made_while_the_session_runs(cell) {
+        fs::create_dir_all(cell.home.join(".config")).unwrap();
+        cell.own(&cell.home.join(".config"), 0o755);
+        let fifo = |name: &str| {
+            let path = cell.root.join(name);
+            nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+            cell.own(&path, 0o600);
+            path
+        };
+        let (ready, go) = (fifo("ready"), fifo("go"));
+        // Looks at some of them before they exist, at others only afterwards. What it could read in
+        // the first moment is not judged; once nothing is left to read for longer than any cache
+        // believes what it knows, nothing ever is again.
+        let script = format!(
+            "ls ~/.aws ~/.config/gh 2>/dev/null; cat {ready} {go}; \
+             keys='.ssh/id .aws/credentials .config/gh/hosts.yml .config/op/x .netrc'; cd ~; \
+             n=0; for i in $(seq 1000); do if [ -z \"$(cat $keys 2>/dev/null)\" ]; then n=$((n+1)); else n=0; fi; \
+             [ $n = 80 ] && break; sleep 0.02; done; \
+             for i in $(seq 40); do cat $keys 2>/dev/null; ls -A . .config .ssh > /dev/null 2>&1; sleep 0.02; done; \
+             cat .plain; echo done",
+            ready = ready.display(), go = go.display()
+        );
+        let (mut child, what) = cell.run_with(&[], &script).spawn();
+        let out = crate::support::call::collect(child.stdout.take().unwrap());
+        // A pipe can be opened for writing without waiting as soon as it has a reader.
+        let release = |path: &PathBuf| {
+            crate::support::until("the agent at the pipe", || {
+                let mut options = fs::OpenOptions::new();
+                options.write(true);
+                std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
+                options.open(path).ok().map(drop)
+            });
+        };
+        release(&ready);
+        for (dir, file) in [(".ssh", "id"), (".aws", "credentials"), (".config/gh", "hosts.yml"), (".config/op", "x"), ("", ".netrc")] {
+            let dir = cell.home.join(dir);
+            fs::create_dir_all(&dir).unwrap();
+            cell.own(&dir, 0o755);
+            fs::write(dir.join(file), SECRET).unwrap();
+            cell.own(&dir.join(file), 0o644);
+        }
+        assert_eq!(cell.host_ok("cat ~/.ssh/id ~/.config/op/x").matches(SECRET).count(), 2, "control");
+        // Control: what is not listed is seen as soon as it is there.
+        fs::write(cell.home.join(".plain"), "plain\n").unwrap();
+        cell.own(&cell.home.join(".plain"), 0o644);
+        release(&go);
+        crate::support::call::await_exit(&mut child, &what);
+        let out = String::from_utf8_lossy(&crate::support::call::rest(&out, &what, "stdout")).into_owned();
+        assert!(out.ends_with("plain\ndone\n"), "{out}");
+        assert!(!out.contains(SECRET), "{out}");
+    }
+}
+
+escape! {
     fn a_hidden_place_can_be_given_back(world) {
         let dir = world.home.join(".aws");
         fs::create_dir_all(&dir).unwrap();
@@ -63,7 +101,7 @@ each_user! {
     }
 }
 
-each_user! {
+escape! {
     fn the_ssh_agent_is_out_of_reach(world) {
         require!(world, Capability::Program("ssh-agent"));
         let socket = world.runtime.join("agent.sock");
@@ -85,16 +123,16 @@ each_user! {
     }
 }
 
-each_user! {
+escape! {
     fn sockets_of_services_are_out_of_reach(world) {
         require!(world, Capability::Program("curl"));
         let listener = Service::start(world);
         let path = listener.path.display();
         let control = world.host_ok(&format!("curl -s --max-time 5 --unix-socket {path} http://x/"));
         assert_eq!(control, SECRET, "control: the service answers the host");
-        refused(world, &format!("curl -sS --max-time 5 --unix-socket {path} http://x/"));
+        world.refused(&format!("curl -sS --max-time 5 --unix-socket {path} http://x/"));
         let inside_var = path.to_string().replacen("/run/", "/var/run/", 1);
-        refused(world, &format!("curl -sS --max-time 5 --unix-socket {inside_var} http://x/"));
+        world.refused(&format!("curl -sS --max-time 5 --unix-socket {inside_var} http://x/"));
     }
 }
 
@@ -135,7 +173,7 @@ impl Drop for Service {
     }
 }
 
-each_user! {
+escape! {
     fn no_capability_is_held_nor_can_be_had(world) {
         let control = world.host_ok("grep CapBnd /proc/self/status");
         assert!(!control.contains("0000000000000000"), "control: {control}");
@@ -151,7 +189,7 @@ each_user! {
     }
 }
 
-each_user! {
+escape! {
     fn capsh_finds_nothing(world) {
         require!(world, Capability::Program("capsh"));
         let control = world.host_ok("capsh --print");
@@ -163,7 +201,7 @@ each_user! {
     }
 }
 
-each_user! {
+escape! {
     fn mounts_can_be_neither_made_nor_undone(world) {
         let here = world.workspace.display();
         let control = world.host("unshare --user --map-root-user --mount mount -t tmpfs x .");
@@ -185,12 +223,12 @@ each_user! {
             "chroot / true || exit 1".into(),
             "mknod /dev/pvtest b 254 0".into(),
         ] {
-            refused(world, &script);
+            world.refused(&script);
         }
     }
 }
 
-each_user! {
+escape! {
     fn the_rest_of_the_machine_is_read_only(world) {
         // Somebody else's home: the permissions would allow it, only the sandbox does not.
         let other = world.root.join("other");
@@ -198,22 +236,22 @@ each_user! {
         fs::set_permissions(&other, fs::Permissions::from_mode(0o777)).unwrap();
         let other = other.display();
         world.host_ok(&format!("echo control > {other}/control"));
-        let done = refused(world, &format!("echo x > {other}/agent"));
+        let done = world.refused(&format!("echo x > {other}/agent"));
         assert!(done.err().contains("Read-only file system"), "{done}");
-        refused(world, &format!("rm {other}/control"));
-        refused(world, &format!("chmod 700 {other}/control"));
+        world.refused(&format!("rm {other}/control"));
+        world.refused(&format!("chmod 700 {other}/control"));
         for place in ["/etc", "/usr", "/usr/bin", "/var/lib", "/boot", "/opt", "/"] {
             let script = format!("echo x > {place}/pvtest-{}", std::process::id());
             if world.user.is_root() {
                 let file = format!("{place}/pvtest-{}", std::process::id());
                 world.host_ok(&format!("echo control > {file}; rm {file}"));
             }
-            refused(world, &script);
+            world.refused(&script);
         }
     }
 }
 
-each_user! {
+escape! {
     fn pvisor_tuis_own_records_and_socket_are_hidden(world) {
         let find = format!(
             "find {} {} -name '*.sock' -o -name session.json -o -name journal.jsonl 2>/dev/null",
@@ -224,11 +262,11 @@ each_user! {
         assert_eq!(done.out(), "", "{done}");
         let control = world.host_ok(&format!("{find} || true"));
         assert!(control.contains("session.json"), "control: {control}");
-        refused(world, &format!("echo x > {}/pvisor-tui/x", world.state.display()));
+        world.refused(&format!("echo x > {}/pvisor-tui/x", world.state.display()));
     }
 }
 
-each_user! {
+escape! {
     fn the_environment_is_a_list(world) {
         let script = "env | cut -d= -f1 | sort | tr '\\n' ' '";
         let done = world.run_with(&[], script).env("MY_TOKEN", SECRET).env("ANTHROPIC_MODEL", "m").ok();
@@ -247,7 +285,7 @@ each_user! {
     }
 }
 
-each_user! {
+escape! {
     fn no_descriptor_of_ours_reaches_the_agent(world) {
         let done = world.run("for fd in /proc/self/fd/*; do readlink $fd; done | grep -vE '^(pipe|/proc)' ; ls /proc/self/fd");
         let lines: Vec<String> = done.out().lines().map(str::to_owned).collect();
@@ -255,7 +293,7 @@ each_user! {
     }
 }
 
-each_user! {
+escape! {
     fn processes_of_the_host_are_neither_seen_nor_signalled(world) {
         let host = std::process::id();
         assert!(std::path::Path::new(&format!("/proc/{host}")).exists(), "control");
@@ -275,7 +313,7 @@ each_user! {
     }
 }
 
-each_user! {
+escape! {
     fn a_set_uid_program_gives_no_way_up(world) {
         require!(world, Capability::Root);
         // Somebody else's program with root's id, and one with the agent's own: neither may work.
@@ -302,7 +340,7 @@ fn own_all(world: &World, dir: &std::path::Path) {
     }
 }
 
-each_user! {
+escape! {
     fn other_sessions_are_neither_seen_nor_led_from_inside(world) {
         let workspace = world.workspace.to_str().unwrap();
         // A place that the second session's command line does not know of: the first one's socket

@@ -1,0 +1,58 @@
+//! Where further names of a file lie, for the moment in which a replacement would be refused for
+//! their sake. Only reads; follows no link.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long names are looked for below a layer's root.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many names of an inode lie in the stores of this session and of those beside it: what undo
+/// keeps of a file with several names is still one of them.
+pub(super) fn kept(store: &Path, inode: (u64, u64)) -> u32 {
+    let sessions = store.parent().and_then(Path::parent);
+    let stores = sessions
+        .map(list)
+        .unwrap_or_default()
+        .iter()
+        .flat_map(|session| list(&session.join("commits")))
+        .map(|commit| commit.join("pre"))
+        .collect();
+    count(stores, inode)
+}
+
+/// How many names of an inode lie below a layer's root, as far as that can be found out in time.
+pub(super) fn below(root: &Path, inode: (u64, u64)) -> u32 {
+    count(vec![root.to_owned()], inode)
+}
+
+fn list(dir: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect()
+}
+
+fn count(mut open: Vec<PathBuf>, inode: (u64, u64)) -> u32 {
+    let begun = Instant::now();
+    let mut names = 0;
+    while let Some(dir) = open.pop() {
+        if begun.elapsed() > PATIENCE {
+            break;
+        }
+        for path in list(&dir) {
+            let Ok(meta) = path.symlink_metadata() else {
+                continue;
+            };
+            if meta.is_dir() {
+                open.push(path);
+            } else if (meta.dev(), meta.ino()) == inode {
+                names += 1;
+            }
+        }
+    }
+    names
+}

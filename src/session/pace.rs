@@ -1,0 +1,98 @@
+//! When the session looks at its files while the command runs. Owns the measure: what was hinted at
+//! is looked at soon, but the looking takes a part of one processor only, however much there is to
+//! see, so that it never competes with the command for long.
+
+use std::time::{Duration, Instant};
+
+use super::core::Session;
+use super::worker::{Job, Then};
+use crate::watch::Hint;
+
+/// Rest after a scan, in lengths of the scan.
+const SHARE: u32 = 3;
+
+/// Longest rest after a scan: when a burst is over, what is left of it is known soon. A command
+/// that makes files faster than a quarter of a processor can look at them costs more than that.
+const LONGEST_REST: Duration = Duration::from_millis(200);
+
+/// How often the set of watched host directories follows the change set.
+const DIRECTORIES_EVERY: Duration = Duration::from_millis(500);
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Pace {
+    /// Something moved in an upper since the last scan began.
+    upper: bool,
+    /// Something moved in a host directory.
+    host: bool,
+    rest_until: Option<Instant>,
+    /// The change set has moved since the host directories were set.
+    changed: bool,
+    directories_set: Option<Instant>,
+}
+
+impl Pace {
+    /// A scan that begins now sees everything hinted at so far.
+    pub fn covered(&mut self) {
+        self.upper = false;
+        self.host = false;
+    }
+
+    /// A scan took this long, what followed from it included.
+    pub fn rest(&mut self, took: Duration) {
+        self.rest_until = Some(Instant::now() + (took * SHARE).min(LONGEST_REST));
+    }
+
+    /// The change set has moved.
+    pub fn changed(&mut self) {
+        self.changed = true;
+    }
+}
+
+impl Session {
+    /// Something has moved: it is looked at when it is time.
+    pub(super) fn hinted(&mut self, hint: Hint) {
+        match hint {
+            Hint::Upper => self.pace.upper = true,
+            Hint::Host => self.pace.host = true,
+        }
+        self.tend();
+    }
+
+    /// How long until [`Session::tend`] has something to do; `None` if not before an event.
+    pub(super) fn tends_in(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let left = |at: Option<Instant>| at.map_or(Duration::ZERO, |at| at - now.min(at));
+        let looks = (self.pace.upper || self.pace.host) && self.scanning == 0;
+        let sets = self.pace.changed && self.watch.is_some();
+        let due = self.pace.directories_set.map(|at| at + DIRECTORIES_EVERY);
+        let looks = looks.then(|| left(self.pace.rest_until));
+        let sets = sets.then(|| left(due));
+        looks.into_iter().chain(sets).min()
+    }
+
+    /// Does what is due without anybody asking for it.
+    pub(super) fn tend(&mut self) {
+        let now = Instant::now();
+        let is_due = |at: Option<Instant>| at.is_none_or(|at| at <= now);
+        if (self.pace.upper || self.pace.host) && self.scanning == 0 && is_due(self.pace.rest_until)
+        {
+            // What the host did is told by a look at everything.
+            if self.pace.host || self.jobs.is_none() {
+                self.scan(Then::Rest);
+            } else {
+                self.pace.covered();
+                self.scanning += 1;
+                self.push_job(Job::Look);
+            }
+        }
+        let due = self.pace.directories_set.map(|at| at + DIRECTORIES_EVERY);
+        if self.pace.changed && is_due(due) {
+            self.pace.changed = false;
+            self.pace.directories_set = Some(now);
+            if let Some(watch) = &self.watch {
+                watch.set_host_directories(self.host_directories());
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What a driver cannot do, in one table. Whatever is not in it and differs is a bug. The README's
+//! table of deviations says the same in a reader's words.
+
+use super::generate::Allowed;
+use super::script::{Bytes, Op, Over, Script};
+use super::snapshot::Snapshot;
+
+/// One thing that differs from a plain directory.
+pub struct Deviation {
+    /// Whose.
+    pub driver: &'static str,
+    /// When it shows.
+    pub condition: &'static str,
+    /// Where it comes from.
+    pub why: &'static str,
+    /// How the comparison deals with it.
+    pub handled: &'static str,
+}
+
+/// The table.
+pub const TABLE: &[Deviation] = &[
+    Deviation {
+        driver: "overlayfs",
+        condition: "a file of the tree has several names and one of them is changed",
+        why: "without an index the kernel copies up each name by itself",
+        handled: "trees have no such files; a test of its own pins what happens",
+    },
+    Deviation {
+        driver: "overlayfs",
+        condition: "a file of the tree is changed while it is mapped for reading",
+        why: "the map stays with the lower's file",
+        handled: "scripts hold descriptors, not maps",
+    },
+    Deviation {
+        driver: "overlayfs",
+        condition: "a file of the tree gets a further name",
+        why: "the two names have an inode each in the overlay: a mode or size set under one is shown, but not always heeded, under the other",
+        handled: "after such a link an operation that is, or is not, let in (EACCES), or copies another stretch, is taken out",
+    },
+    Deviation {
+        driver: "overlayfs without the rename shim",
+        condition: "a directory of the tree is renamed",
+        why: "redirects are off in a user namespace: EXDEV",
+        handled: "such an operation is taken out of the script, once it has answered exactly so",
+    },
+    Deviation {
+        driver: "overlayfs",
+        condition: "a file of the tree with holes behind its first data is changed",
+        why: "the kernel copies up in stretches of up to 1 MiB and fills what holes lie in one",
+        handled: "trees have files with a hole at their beginning only; a test of its own pins it",
+    },
+    Deviation {
+        driver: "overlayfs",
+        condition: "an entry of the tree has attributes named `user.overlay.*`",
+        why: "the kernel takes them for its own marks and does not show them",
+        handled: "trees have none; scripts set them; a test of its own pins it",
+    },
+    Deviation {
+        driver: "fuse",
+        condition: "a file is opened with O_TMPFILE, or a stretch is cut out of it or moved apart (fallocate)",
+        why: "the protocol of a file server has no such request: EOPNOTSUPP",
+        handled: "scripts do not; a test of its own pins it",
+    },
+    Deviation {
+        driver: "commit",
+        condition: "a directory in which something changed, or the workspace's own, may not be written by its owner",
+        why: "what a commit replaces could neither come in nor go out; refused, naming the paths, until the person has opened it",
+        handled: "such a refusal ends the comparison, for an ordinary user",
+    },
+    Deviation {
+        driver: "undo",
+        condition: "the commit left a directory that its owner may not enter",
+        why: "what lies below cannot be looked at; refused, naming the paths, until the person has opened it",
+        handled: "such a refusal ends the comparison, for an ordinary user",
+    },
+    Deviation {
+        driver: "changes",
+        condition: "a file of the tree that its owner may not read has another mode or other attributes",
+        why: "its bytes cannot be compared, so it counts as modified",
+        handled: "either word will do, for an ordinary user",
+    },
+    Deviation {
+        driver: "revert",
+        condition: "a file of the tree that its owner may not read is put back",
+        why: "its bytes cannot be compared from outside, so it stays in the list",
+        handled: "such a row may be left, for an ordinary user",
+    },
+];
+
+/// Whether a commit or an undo may be refused because its owner may not write, or enter, a
+/// directory.
+pub fn is_shut(setting: &super::twin::Setting, trees: &[&Snapshot]) -> bool {
+    let shut = |e: &super::snapshot::Entry| e.letter == 'd' && e.mode & 0o300 != 0o300;
+    !setting.user.is_root() && trees.iter().any(|t| t.entries.values().any(shut))
+}
+
+/// Whether a path may still be listed after it was put back.
+pub fn is_unreadable(setting: &super::twin::Setting, path: &Bytes, before: &Snapshot) -> bool {
+    let entry = before.entries.get(path);
+    !setting.user.is_root() && entry.is_some_and(|e| e.letter == 'f' && e.mode & 0o400 == 0)
+}
+
+/// The drivers a script can be tried on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Driver {
+    Overlayfs,
+    Fuse,
+}
+
+impl Driver {
+    pub const ALL: [Driver; 2] = [Driver::Overlayfs, Driver::Fuse];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Driver::Overlayfs => "overlayfs",
+            Driver::Fuse => "fuse",
+        }
+    }
+
+    /// What scripts for it may hold. `shim`: directories are renamed with the kernel's overlay too.
+    pub fn allowed(self, shim: bool) -> Allowed {
+        match self {
+            Driver::Overlayfs => Allowed {
+                lower_links: false,
+                dir_renames: shim,
+                inner_holes: false,
+                lower_marks: false,
+                tmpfile_and_collapse: true,
+            },
+            Driver::Fuse => Allowed {
+                lower_links: true,
+                dir_renames: true,
+                inner_holes: true,
+                lower_marks: true,
+                tmpfile_and_collapse: false,
+            },
+        }
+    }
+}
+
+/// Whether the operation answered `EXDEV` because it renames a directory that the tree began with.
+pub fn is_lower_rename(op: &Op, answers: (&str, &str), before: &Snapshot) -> bool {
+    let Op::Rename { from, to, over } = op else {
+        return false;
+    };
+    let lower = before.is_dir(from) || *over == Over::Exchange && before.is_dir(to);
+    answers.1 == "EXDEV" && lower
+}
+
+/// Whether the operation was let in on one side only, or copied another stretch, and a file of the
+/// tree has got a further name before.
+pub fn is_stale(ops: &[Op], index: usize, answers: (&str, &str), before: &Snapshot) -> bool {
+    let tree_file = |path| before.entries.get(path).is_some_and(|e| e.letter == 'f');
+    let linked = ops[..index]
+        .iter()
+        .any(|op| matches!(op, Op::Link { from, .. } if tree_file(from)));
+    let copied = answers.0 == answers.1 && matches!(ops[index], Op::CopyRange { .. });
+    linked && (copied || (answers.0 == "EACCES") != (answers.1 == "EACCES"))
+}
+
+/// The script without one operation.
+pub fn without(script: &Script, index: usize) -> Script {
+    let mut shorter = script.clone();
+    shorter.ops.remove(index);
+    shorter
+}

@@ -1,0 +1,22 @@
+//! `allow`: yes to a question about a path.
+
+use std::process::ExitCode;
+
+use super::answer::AnswerArgs;
+use super::context::Context;
+use super::error::CliError;
+
+/// Allow what a rule asks about
+///
+/// The command's operation goes on. For longer than once, the answer settles the same question from
+/// then on, for every kind of access; it never lifts a deny rule.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    answer: AnswerArgs,
+}
+
+/// Carries it out.
+pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
+    args.answer.run(true, context)
+}
