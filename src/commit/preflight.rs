@@ -398,11 +398,15 @@ impl Checks<'_> {
             }
         }
         for step in steps {
-            // Taking a name away, and giving back what was there, leaves the others alone.
+            // Taking a name away, also for something else, and giving back what was there, leaves
+            // the others alone.
             let Action::Swap { after, source, .. } = &step.action else {
                 continue;
             };
-            if after.is_empty() || *source != Source::Made {
+            let file = after
+                .first()
+                .is_some_and(|p| p.node.file_type == FileType::File);
+            if !file || *source != Source::Made {
                 continue;
             }
             for (path, node) in pieces(step) {

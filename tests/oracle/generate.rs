@@ -195,7 +195,7 @@ impl Generator {
     /// As editors save: a new file beside, renamed over the old one.
     fn save(&mut self) {
         let path = self.file();
-        let beside = self.model.beside(&path, b".tmp");
+        let beside = model::beside(&path, b".tmp");
         let data = self.data();
         let flags = Flags {
             read: true,
@@ -411,7 +411,7 @@ impl Generator {
                             path: path.clone(),
                             mode: 0o777,
                         });
-                        let within = self.model.inside(&mut self.random, &path);
+                        let within = model::inside(&mut self.random, &path);
                         let flags = Flags {
                             write: true,
                             create: true,
