@@ -248,11 +248,11 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// What a person is told, in one sentence.
+    /// What a person is told, in one sentence, the outcome first.
     pub fn describe(&self) -> String {
         let what = match self.undoes {
-            Some(undone) => format!("undo (number {}, of commit {undone},", self.number),
-            None => format!("commit (number {},", self.number),
+            Some(undone) => format!("undo of commit {undone}"),
+            None => "commit".to_owned(),
         };
         let paths = match self.paths.len() {
             1 => "1 path".to_owned(),
@@ -262,7 +262,8 @@ impl Recovered {
             Settled::RolledForward => "finished: the host is as after it",
             Settled::RolledBack => "rolled back: the host is as before it",
         };
-        format!("An interrupted {what} {paths}) was {became}.")
+        let number = self.number;
+        format!("An interrupted {what} was {became} (number {number}, {paths}).")
     }
 }
 

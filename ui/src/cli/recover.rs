@@ -1,5 +1,6 @@
 //! `recover`: settles commits that a crash left unfinished.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,8 +14,7 @@ use serde::Serialize;
 use super::connection::Connection;
 use super::context::Context;
 use super::error::CliError;
-use super::json;
-use super::session_arg::SessionArg;
+use super::{json, session_arg};
 
 /// Settle commits that a crash left unfinished: each becomes whole, or as if it had never begun
 ///
@@ -22,8 +22,12 @@ use super::session_arg::SessionArg;
 /// Verbs that write do the same by themselves, in the sessions that share their place.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    session: SessionArg,
+    /// The session: `last`, its id or its name [default: every session]
+    #[arg(value_name = "S", conflicts_with = "fitting")]
+    session: Option<OsString>,
+    /// The session by the beginning of its id or name
+    #[arg(short = 's', value_name = "S", id = "fitting")]
+    fitting: Option<OsString>,
     /// As JSON: a list, one element a commit
     #[arg(long)]
     json: bool,
@@ -48,9 +52,10 @@ struct Info {
 
 /// Carries it out. Exit 0 when everything is settled, 2 when something could not be.
 pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
-    let records = match args.session.is_given() {
-        true => vec![args.session.find(context)?],
-        false => context.store.list()?,
+    let records = match (&args.fitting, &args.session) {
+        (Some(typed), _) => vec![session_arg::find(context, typed, true)?],
+        (None, Some(typed)) => vec![session_arg::find(context, typed, false)?],
+        (None, None) => context.store.list()?,
     };
     let (mut settled, mut failed) = (Vec::new(), Vec::new());
     for record in records {

@@ -21,11 +21,6 @@ pub struct SessionArg {
 }
 
 impl SessionArg {
-    /// Whether one was named.
-    pub fn is_given(&self) -> bool {
-        self.session.is_some() || self.fitting.is_some()
-    }
-
     /// The session that is meant.
     pub fn find(&self, context: &Context) -> Result<SessionRecord, CliError> {
         match (&self.fitting, &self.session) {
