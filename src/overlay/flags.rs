@@ -86,7 +86,8 @@ impl Overlay {
     /// unless it says what is.
     pub fn set_extended_flags(&self, id: u64, wanted: &[u8]) -> Result<()> {
         // How many extents there are is told, never set.
-        let told = |bytes: &[u8]| [bytes.get(..8), bytes.get(12..20)].map(|b| b.map(<[u8]>::to_vec));
+        let told =
+            |bytes: &[u8]| [bytes.get(..8), bytes.get(12..20)].map(|b| b.map(<[u8]>::to_vec));
         if told(&self.extended_flags(id)?) == told(wanted) {
             Ok(())
         } else {

@@ -292,7 +292,10 @@ fn inode_flags_are_the_files_own_and_change_in_the_upper() {
         write(lower.join("f"), "1");
         fs::create_dir(lower.join("d")).expect("makes");
     });
-    let (file, dir) = (stage.attr("f").expect("f").id, stage.attr("d").expect("d").id);
+    let (file, dir) = (
+        stage.attr("f").expect("f").id,
+        stage.attr("d").expect("d").id,
+    );
     let Ok(before) = stage.overlay.flags(file) else {
         eprintln!("skipped: no inode flags in the directory of temporary files");
         return;
