@@ -13,10 +13,10 @@ const BESIDE: [&[u8]; 3] = [b"-wal", b"-shm", b"-journal"];
 pub const WHY: &str = "the database beside it may lack its last changes without it";
 
 /// Changes to files beside a database that is taken, and are not taken themselves.
-pub fn left_out<'a>(
-    changes: &'a BTreeMap<LayerPath, Change>,
+pub fn left_out(
+    changes: &BTreeMap<LayerPath, Change>,
     taken: impl Fn(&LayerPath) -> bool,
-) -> Vec<&'a LayerPath> {
+) -> Vec<&LayerPath> {
     let is_left_out = |(key, change): &(&LayerPath, &Change)| {
         let path = key.path.as_bytes();
         let database = BESIDE.iter().find_map(|end| path.strip_suffix(*end));
