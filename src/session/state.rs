@@ -172,6 +172,8 @@ pub enum Update {
         /// All its decisions.
         decision: Option<FileDecision>,
     },
+    /// The same of many changes at once.
+    DecidedTogether(Vec<(LayerPath, Option<FileDecision>)>),
     /// Changes were taken back in the agent's view.
     Reverted {
         /// Which.
