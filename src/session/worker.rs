@@ -1,7 +1,7 @@
 //! The worker: scans, commits and everything else that may take long, one job after another, off
 //! the session thread. Owns the tracker; reports each job's end as an event.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use crossbeam_channel::{Receiver, Sender};
 use super::event::{ClientId, Event};
 use crate::LayerPath;
 use crate::change::{Change, ChangeError, Moves, Tracker};
-use crate::commit::{self, Approved, Batch, CommitError, Outcome};
-use crate::layer::{AccessError, Layer, NearAccess, StageAccess};
+use crate::commit::{self, Approved, Batch, CommitError, Outcome, Selection};
+use crate::layer::{AccessError, Digest, Layer, NearAccess, StageAccess};
 use crate::protocol::{Failure, Reply, Request};
 use crate::sandbox::ExitStatus;
 use crate::watch::Moved;
@@ -218,13 +218,16 @@ impl Worker {
                 prune_before,
                 reply_to,
             } => {
+                let written = written_whole(&approved);
                 let ended = self.commit(&changes, approved, number, dry_run);
                 if matches!(ended, Ok(Outcome::Committed { .. }))
                     && let Err(error) = commit::prune(&self.commits, prune_before)
                 {
                     tracing::warn!(%error, "giving up old pre-images");
                 }
-                self.committed(ended, number, None, reply_to)
+                // A million changes more than once are memory that the scan needs.
+                drop(changes);
+                self.committed(ended, number, None, &written, reply_to)
             }
             Job::Undo {
                 undoes,
@@ -232,7 +235,7 @@ impl Worker {
                 reply_to,
             } => {
                 let ended = commit::undo(&self.layers, &self.commits, undoes, number);
-                self.committed(ended, number, Some(undoes), reply_to)
+                self.committed(ended, number, Some(undoes), &HashMap::new(), reply_to)
             }
             Job::Contents(change, reply_to) => {
                 let Some(access) = self.access.clone() else {
@@ -314,6 +317,7 @@ impl Worker {
         ended: Result<Outcome, CommitError>,
         number: u32,
         undoes: Option<u32>,
+        written: &HashMap<LayerPath, Digest>,
         reply_to: ReplyTo,
     ) -> JobDone {
         let outcome = match ended {
@@ -328,7 +332,7 @@ impl Worker {
             }
         };
         let rebased = match &outcome {
-            Outcome::Committed { paths, .. } => self.tracker.rebase(paths),
+            Outcome::Committed { paths, .. } => self.tracker.rebase_on(paths, written),
             Outcome::Refused { refusals } => {
                 // A store through a mapping may leave a file's times alone: what was refused is
                 // read anew, whatever its stat says.
@@ -362,6 +366,16 @@ impl Worker {
         }
         JobDone::Discarded(reply_to)
     }
+}
+
+/// What these files will hold when they are committed.
+fn written_whole(approved: &[Approved]) -> HashMap<LayerPath, Digest> {
+    let whole = approved.iter().filter(|a| a.selection == Selection::Whole);
+    let digests = whole.filter_map(|approved| {
+        let change = &approved.change;
+        Some((change.key.clone(), change.after.as_ref()?.digest?))
+    });
+    digests.collect()
 }
 
 /// Tells the session when the worker's thread panics: whoever waits for a job would wait for ever.
