@@ -16,6 +16,7 @@ pub mod keep;
 mod layers;
 mod outbox;
 mod pace;
+pub mod prune;
 mod records;
 pub mod recover;
 mod reduce;

@@ -30,6 +30,9 @@ pub struct Records {
 }
 
 impl Records {
+    /// The journal's name in a session's directory.
+    pub const JOURNAL: &str = "journal.jsonl";
+
     /// Opens them all. `stdio` is the command's that is being started.
     pub fn open(info: &SessionInfo, is_staged: bool, stdio: Option<Stdio>) -> io::Result<Self> {
         Ballast::clear(&info.dir);
@@ -38,7 +41,7 @@ impl Records {
             None => None,
         };
         let mut state = SessionState::default();
-        let journal = Journal::open(&info.dir.join("journal.jsonl"), |update| {
+        let journal = Journal::open(&info.dir.join(Self::JOURNAL), |update| {
             state.apply(&update);
         })?;
         let (mut recovered, mut tracker) = (Vec::new(), None);

@@ -1,7 +1,7 @@
 //! The worker: scans, commits and everything else that may take long, one job after another, off
 //! the session thread. Owns the tracker; reports each job's end as an event.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,8 +14,8 @@ use super::state::SessionInfo;
 use super::store::Store;
 use crate::LayerPath;
 use crate::change::{Change, ChangeError, Moves, Tracker};
-use crate::commit::{self, Approved, Batch, CommitError, LateSave, Outcome, Recovered};
-use crate::layer::{AccessError, Layer, NearAccess, StageAccess};
+use crate::commit::{self, Approved, Batch, CommitError, LateSave, Outcome, Recovered, Selection};
+use crate::layer::{AccessError, Digest, Layer, NearAccess, StageAccess};
 use crate::protocol::{Failure, Reply, Request};
 use crate::sandbox::ExitStatus;
 use crate::watch::Moved;
@@ -252,13 +252,16 @@ impl Worker {
                     Ok((number, _)) => number,
                     Err(failure) => return JobDone::NotTried(reply_to, failure),
                 };
+                let written = written_whole(&approved);
                 let ended = self.commit(&changes, approved, number, dry_run);
                 if matches!(ended, Ok(Outcome::Committed { .. }))
                     && let Err(error) = commit::prune(&self.commits, prune_before)
                 {
                     tracing::warn!(%error, "giving up old pre-images");
                 }
-                self.committed(ended, number, None, reply_to)
+                // A million changes more than once are memory that the scan needs.
+                drop(changes);
+                self.committed(ended, number, None, &written, reply_to)
             }
             Job::Undo {
                 undoes,
@@ -276,7 +279,7 @@ impl Worker {
                     Err(failure) => return JobDone::NotTried(reply_to, failure),
                 };
                 let ended = commit::undo(&self.layers, &self.commits, undoes, number);
-                self.committed(ended, number, Some(undoes), reply_to)
+                self.committed(ended, number, Some(undoes), &HashMap::new(), reply_to)
             }
             Job::Contents(change, reply_to) => {
                 let Some(access) = self.access.clone() else {
@@ -418,6 +421,7 @@ impl Worker {
         ended: Result<Outcome, CommitError>,
         number: u32,
         undoes: Option<u32>,
+        written: &HashMap<LayerPath, Digest>,
         reply_to: ReplyTo,
     ) -> JobDone {
         let outcome = match ended {
@@ -432,7 +436,7 @@ impl Worker {
             }
         };
         let rebased = match &outcome {
-            Outcome::Committed { paths, .. } => self.tracker.rebase(paths),
+            Outcome::Committed { paths, .. } => self.tracker.rebase_on(paths, written),
             Outcome::Refused { refusals } => {
                 // A store through a mapping may leave a file's times alone: what was refused is
                 // read anew, whatever its stat says.
@@ -473,6 +477,16 @@ impl Worker {
         }
         JobDone::Discarded(reply_to)
     }
+}
+
+/// What these files will hold when they are committed.
+fn written_whole(approved: &[Approved]) -> HashMap<LayerPath, Digest> {
+    let whole = approved.iter().filter(|a| a.selection == Selection::Whole);
+    let digests = whole.filter_map(|approved| {
+        let change = &approved.change;
+        Some((change.key.clone(), change.after.as_ref()?.digest?))
+    });
+    digests.collect()
 }
 
 /// Tells the session when the worker's thread panics: whoever waits for a job would wait for ever.

@@ -20,6 +20,7 @@ mod live;
 mod mounts;
 mod places;
 mod presets;
+mod prune;
 mod readme;
 mod real_work;
 mod recover;

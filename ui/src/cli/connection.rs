@@ -3,7 +3,8 @@
 
 use std::io::Write;
 
-use pvisor::protocol::{Hello, PROTOCOL_VERSION, Reply, Request, Role, ServerMessage};
+use crossbeam_channel::Receiver;
+use pvisor::protocol::{Failure, Hello, PROTOCOL_VERSION, Reply, Request, Role, ServerMessage};
 use pvisor::session::client::{Client, ClientError};
 use pvisor::session::server;
 use pvisor::session::state::{RunState, SessionState, Update};
@@ -48,7 +49,14 @@ impl Connection {
 
     /// The same with the error as it came.
     pub fn ask(&mut self, request: Request) -> Result<Reply, ClientError> {
-        let reply = self.client.call(request);
+        let reply = self.client.ask(request)?;
+        self.hear(&reply)
+    }
+
+    /// Waits for the answer to a request that was sent before; the state includes all that led to
+    /// it.
+    pub fn hear(&mut self, reply: &Receiver<Result<Reply, Failure>>) -> Result<Reply, ClientError> {
+        let reply = reply.recv().map_err(|_| ClientError::Closed);
         // What the server agreed on before it answered lies in the channel by now.
         while let Ok(message) = self.client.messages().try_recv() {
             if let ServerMessage::Update(Update::Noticed(text)) = &message {
@@ -56,7 +64,7 @@ impl Connection {
             }
             apply(&mut self.state, &message);
         }
-        reply
+        Ok(reply??)
     }
 
     /// Says on standard error what the server remarked on the way.

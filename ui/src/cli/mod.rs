@@ -35,6 +35,7 @@ mod observed;
 mod output;
 mod path_args;
 mod preset;
+mod prune;
 mod recover;
 mod reject;
 mod report;
@@ -95,6 +96,7 @@ enum Verb {
     Commit(commit::Args),
     Undo(undo::Args),
     Discard(discard::Args),
+    Prune(prune::Args),
     Recover(recover::Args),
     Allow(allow::Args),
     Deny(deny::Args),
@@ -147,6 +149,7 @@ fn run_verb(cli: Cli) -> Result<ExitCode, CliError> {
         Some(Verb::Commit(args)) => commit::run(&args, context),
         Some(Verb::Undo(args)) => undo::run(&args, context),
         Some(Verb::Discard(args)) => discard::run(&args, context),
+        Some(Verb::Prune(args)) => prune::run(&args, context),
         Some(Verb::Recover(args)) => recover::run(&args, context),
         Some(Verb::Allow(args)) => allow::run(&args, context),
         Some(Verb::Deny(args)) => deny::run(&args, context),

@@ -199,6 +199,10 @@ fn text(record: &SessionRecord) -> String {
             format!("{root} ({}: {})", safe(&layer.driver), safe(&layer.reason)),
         );
     }
+    if !boundary.layers.is_empty() {
+        let text = "README.md, \"Deviations\", tells how a layer differs from a plain directory";
+        row("deviations", text.into());
+    }
     if !boundary.mode.is_empty() {
         let none = if boundary.no_capabilities {
             "none"
