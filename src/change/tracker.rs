@@ -1,13 +1,13 @@
 //! The tracker: baseline, scan and conflict check of a session's layers. Owns the baseline's files
 //! under `layers/<name>/base`; writes nowhere else, but for the opaque marks of [`Tracker::seal`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use super::layer_tracker::{LayerTracker, Look};
 use super::{Change, Conflict};
 use crate::LayerPath;
-use crate::layer::{AccessError, Dirt, Layer, StageAccess};
+use crate::layer::{AccessError, Digest, Dirt, Layer, StageAccess};
 use crate::protocol::Contents;
 
 /// Why the change set could not be made.
@@ -124,6 +124,17 @@ impl Tracker {
     /// After a commit or an undo: the baseline of these paths is what the host has now. A rename
     /// takes its old path along.
     pub fn rebase(&mut self, paths: &[LayerPath]) -> Result<(), ChangeError> {
+        self.rebase_on(paths, &HashMap::new())
+    }
+
+    /// As [`Tracker::rebase`]. `written`: digests of the files that were written whole, which were
+    /// compared while they were; one that still has the agent's size, mode and time is not read
+    /// again.
+    pub fn rebase_on(
+        &mut self,
+        paths: &[LayerPath],
+        written: &HashMap<LayerPath, Digest>,
+    ) -> Result<(), ChangeError> {
         for layer in &mut self.layers {
             let own: BTreeSet<_> = paths
                 .iter()
@@ -131,7 +142,7 @@ impl Tracker {
                 .map(|p| p.path.clone())
                 .collect();
             if !own.is_empty() {
-                layer.rebase(own)?;
+                layer.rebase(own, written)?;
             }
         }
         Ok(())

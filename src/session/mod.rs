@@ -18,6 +18,7 @@ mod outbox;
 mod pace;
 pub mod prune;
 mod records;
+pub mod recover;
 mod reduce;
 mod requests;
 mod serve;

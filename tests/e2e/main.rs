@@ -23,6 +23,7 @@ mod presets;
 mod prune;
 mod readme;
 mod real_work;
+mod recover;
 mod renames;
 mod rules;
 mod staged_run;

@@ -63,7 +63,9 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
         dry_run: args.dry_run,
         keep_undo: args.keep_undo,
     };
-    let outcome = outcome(connection.ask(request))?;
+    let outcome = outcome(connection.ask(request));
+    connection.tell_notices()?;
+    let outcome = outcome?;
     let code = conclude(&outcome, args.json, false)?;
     if args.all {
         tell_left_out(&before)?;
@@ -139,7 +141,7 @@ pub fn conclude(outcome: &Outcome, as_json: bool, undo: bool) -> Result<ExitCode
              `discard`",
         ),
         Outcome::Unsettled { .. } => CliError::failure(report::outcome(outcome, undo))
-            .hint("`pvisor-tui review` opens the session again and settles it"),
+            .hint("`pvisor-tui recover` settles it: whole, or as if it had never begun"),
     };
     Err(error)
 }

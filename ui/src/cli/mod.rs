@@ -36,6 +36,7 @@ mod output;
 mod path_args;
 mod preset;
 mod prune;
+mod recover;
 mod reject;
 mod report;
 mod reset;
@@ -96,6 +97,7 @@ enum Verb {
     Undo(undo::Args),
     Discard(discard::Args),
     Prune(prune::Args),
+    Recover(recover::Args),
     Allow(allow::Args),
     Deny(deny::Args),
     Review(review::Args),
@@ -148,6 +150,7 @@ fn run_verb(cli: Cli) -> Result<ExitCode, CliError> {
         Some(Verb::Undo(args)) => undo::run(&args, context),
         Some(Verb::Discard(args)) => discard::run(&args, context),
         Some(Verb::Prune(args)) => prune::run(&args, context),
+        Some(Verb::Recover(args)) => recover::run(&args, context),
         Some(Verb::Allow(args)) => allow::run(&args, context),
         Some(Verb::Deny(args)) => deny::run(&args, context),
         Some(Verb::Review(args)) => review::run(&args, context),

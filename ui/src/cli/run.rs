@@ -238,6 +238,8 @@ pub fn run(args: Args, context: &Context) -> Result<ExitCode, CliError> {
         },
         owns_command: shows && (args.headless || loaded.config.hangup == Hangup::Stop),
     };
+    // The command shall not begin on a half-written workspace.
+    super::recover::at(&context.store, &request.workspace)?;
     let started = server::run(&context.store, request, hello);
     // From here on nothing is a usage error: whatever failed, the command did not run.
     let (client, welcome) =
