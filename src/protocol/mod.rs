@@ -9,7 +9,7 @@ pub mod codec;
 use serde::{Deserialize, Serialize};
 
 use crate::LayerPath;
-use crate::commit::Outcome;
+use crate::commit::{Outcome, Recovered};
 use crate::diff::ItemRef;
 use crate::layer::{AccessError, Digest};
 use crate::policy::{Answer, Observations, Pattern, Scope};
@@ -144,6 +144,8 @@ pub enum Request {
     /// The client is about to leave on purpose: its end is no hang-up, the command goes on. No
     /// reply.
     Detach,
+    /// Settle a commit that an error or a crash left unfinished.
+    Recover,
 }
 
 /// Both sides of a change. Absent sides are `None`; a link's bytes are its target.
@@ -174,6 +176,8 @@ pub enum Reply {
     Contents(Contents),
     /// Answer to [`Request::Observed`]; `None` when nothing is counted in this session.
     Observed(Option<Box<Observations>>),
+    /// Answer to [`Request::Recover`]: what was settled.
+    Recovered(Vec<Recovered>),
 }
 
 /// A request that was not carried out, and what to do about it.

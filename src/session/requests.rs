@@ -22,6 +22,18 @@ const HOST_DIRECTORIES: usize = 4096;
 /// Decisions agreed on in one update at most.
 const TOGETHER: usize = 4096;
 
+/// What writes the host or takes from under who does: one after the other.
+fn writes(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Commit { .. }
+            | Request::Undo
+            | Request::Recover
+            | Request::Revert(_)
+            | Request::Discard
+    )
+}
+
 impl Session {
     /// Checks role and state, then carries the request out or queues it behind a fresh scan.
     pub(super) fn requested(&mut self, client: ClientId, id: u64, request: Request) {
@@ -29,10 +41,7 @@ impl Session {
             self.reply(Some((client, id)), Err(failure));
             return;
         }
-        let writes = matches!(
-            request,
-            Request::Commit { .. } | Request::Undo | Request::Revert(_) | Request::Discard
-        );
+        let writes = writes(&request);
         if writes && self.writing {
             self.deferred.push_back((client, id, request));
             return;
@@ -67,6 +76,7 @@ impl Session {
                 | Request::Revert(_)
                 | Request::Commit { .. }
                 | Request::Undo
+                | Request::Recover
                 | Request::Contents(_)
                 | Request::Discard
         );
@@ -87,10 +97,7 @@ impl Session {
 
     /// Carries out a request whose preconditions hold.
     pub(super) fn carry_out(&mut self, client: ClientId, id: u64, request: Request) {
-        let writes = matches!(
-            request,
-            Request::Commit { .. } | Request::Undo | Request::Revert(_) | Request::Discard
-        );
+        let writes = writes(&request);
         if writes && self.writing {
             // Somebody else's commit has begun while the changes were looked at for this one.
             self.deferred.push_back((client, id, request));
@@ -160,6 +167,10 @@ impl Session {
                 }
                 None => Ok(Reply::Outcome(Outcome::Nothing)),
             },
+            Request::Recover => {
+                self.push_job(Job::Recover(to));
+                return;
+            }
             Request::Contents(key) => match self.state.changes.get(&key) {
                 Some(change) => {
                     let change = Box::new(change.clone());

@@ -1,7 +1,7 @@
 //! The worker: scans, commits and everything else that may take long, one job after another, off
 //! the session thread. Owns the tracker; reports each job's end as an event.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,13 +9,19 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender};
 
 use super::event::{ClientId, Event};
+use super::recover;
+use super::state::SessionInfo;
+use super::store::Store;
 use crate::LayerPath;
 use crate::change::{Change, ChangeError, Moves, Tracker};
-use crate::commit::{self, Approved, Batch, CommitError, Outcome, Selection};
+use crate::commit::{self, Approved, Batch, CommitError, LateSave, Outcome, Recovered, Selection};
 use crate::layer::{AccessError, Digest, Layer, NearAccess, StageAccess};
 use crate::protocol::{Failure, Reply, Request};
 use crate::sandbox::ExitStatus;
 use crate::watch::Moved;
+
+/// So many paths are looked at again before a commit is answered.
+const SMALL: usize = 1_000;
 
 /// Whom a job's end is told.
 pub type ReplyTo = Option<(ClientId, u64)>;
@@ -64,6 +70,10 @@ pub enum Job {
         /// Whom to tell.
         reply_to: ReplyTo,
     },
+    /// Settle what an error left unfinished, then scan.
+    Recover(ReplyTo),
+    /// Look once more at what the last commit displaced.
+    LookBack,
     /// Both sides of a change.
     Contents(Box<Change>, ReplyTo),
     /// `syncfs` of the uppers: the command has ended.
@@ -79,10 +89,13 @@ impl Job {
             Job::Scan(Then::Resume(client, id, _)) => Some((*client, *id)),
             Job::Scan(Then::Answer(to))
             | Job::Revert(_, to)
+            | Job::Recover(to)
             | Job::Contents(_, to)
             | Job::Discard(to) => *to,
             Job::Commit { reply_to, .. } | Job::Undo { reply_to, .. } => *reply_to,
-            Job::Scan(Then::Rest | Then::Conclude(_)) | Job::Look | Job::Sync => None,
+            Job::Scan(Then::Rest | Then::Conclude(_)) | Job::Look | Job::LookBack | Job::Sync => {
+                None
+            }
         }
     }
 }
@@ -120,7 +133,16 @@ pub enum JobDone {
     NotTried(ReplyTo, Failure),
     /// See [`Job::Contents`] and [`Job::Discard`].
     Replied(ReplyTo, Result<Reply, Failure>),
-    /// See [`Job::Sync`].
+    /// See [`Job::Recover`].
+    Recovered {
+        /// What was settled, or why it could not be.
+        settled: Result<Vec<Recovered>, Failure>,
+        /// The changes afterwards.
+        scanned: Scanned,
+        /// Whom to tell.
+        reply_to: ReplyTo,
+    },
+    /// See [`Job::Sync`] and [`Job::LookBack`].
     Synced,
     /// See [`Job::Discard`].
     Discarded(ReplyTo),
@@ -133,18 +155,23 @@ pub struct Worker {
     access: Option<Arc<dyn StageAccess>>,
     moved: Moved,
     commits: PathBuf,
+    /// The session itself, and where others lie that may commit to the same place.
+    place: (Store, SessionInfo),
+    /// The last commit: what it displaced is looked at again.
+    last: Option<u32>,
+    /// Late saves that were told.
+    told: BTreeSet<LateSave>,
     out: Sender<Event>,
 }
 
 impl Worker {
-    /// A worker for these layers; `moved` is what their watch collects, `commits` the session's
-    /// directory of ledgers.
+    /// A worker for these layers of a session; `moved` is what their watch collects.
     pub fn new(
+        place: (Store, SessionInfo),
         layers: Vec<Layer>,
         tracker: Tracker,
         access: Arc<dyn StageAccess>,
         moved: Moved,
-        commits: PathBuf,
         out: Sender<Event>,
     ) -> Self {
         let access: Arc<dyn StageAccess> = Arc::new(NearAccess::new(&layers, access));
@@ -153,7 +180,10 @@ impl Worker {
             tracker,
             access: Some(access),
             moved,
-            commits,
+            commits: place.1.dir.join("commits"),
+            place,
+            last: None,
+            told: BTreeSet::new(),
             out,
         }
     }
@@ -218,6 +248,10 @@ impl Worker {
                 prune_before,
                 reply_to,
             } => {
+                let number = match self.begin(number, dry_run) {
+                    Ok((number, _)) => number,
+                    Err(failure) => return JobDone::NotTried(reply_to, failure),
+                };
                 let written = written_whole(&approved);
                 let ended = self.commit(&changes, approved, number, dry_run);
                 if matches!(ended, Ok(Outcome::Committed { .. }))
@@ -234,6 +268,16 @@ impl Worker {
                 number,
                 reply_to,
             } => {
+                let number = match self.begin(number, false) {
+                    Ok((number, false)) => number,
+                    // It may have been the last one now.
+                    Ok((_, true)) => {
+                        let text = "an interrupted commit was settled first; look again at what \
+                                    the last commit is, then undo it";
+                        return JobDone::NotTried(reply_to, Failure::Other(text.into()));
+                    }
+                    Err(failure) => return JobDone::NotTried(reply_to, failure),
+                };
                 let ended = commit::undo(&self.layers, &self.commits, undoes, number);
                 self.committed(ended, number, Some(undoes), &HashMap::new(), reply_to)
             }
@@ -248,11 +292,71 @@ impl Worker {
                     .map_err(|e| Failure::Other(e.to_string()));
                 JobDone::Replied(reply_to, result)
             }
+            Job::Recover(reply_to) => {
+                let settled = self.settle_own();
+                JobDone::Recovered {
+                    settled,
+                    scanned: self.scan(),
+                    reply_to,
+                }
+            }
+            Job::LookBack => {
+                self.look_back();
+                JobDone::Synced
+            }
             Job::Sync => {
                 self.sync();
                 JobDone::Synced
             }
             Job::Discard(reply_to) => self.discard(reply_to),
+        }
+    }
+
+    /// Before the host is written: what was left unfinished in the same place, by this session or
+    /// another, is settled. The number to take, and whether something of this session was settled.
+    fn begin(&mut self, number: u32, dry_run: bool) -> Result<(u32, bool), Failure> {
+        if dry_run {
+            return Ok((number, false));
+        }
+        let other = |error: &dyn std::fmt::Display| Failure::Other(error.to_string());
+        let (store, info) = &self.place;
+        for text in recover::settle_others(store, info).map_err(|e| other(&e))? {
+            let _ = self.out.send(Event::Told(text));
+        }
+        let settled = self.settle_own()?;
+        for one in &settled {
+            let _ = self.out.send(Event::Settled(Box::new(one.clone())));
+        }
+        let number = commit::free_from(&self.commits, number).map_err(|e| other(&e))?;
+        self.look_back();
+        Ok((number, !settled.is_empty()))
+    }
+
+    fn settle_own(&mut self) -> Result<Vec<Recovered>, Failure> {
+        let settled = commit::recover(&self.layers, &self.commits)
+            .map_err(|error| Failure::Other(error.to_string()))?;
+        for one in &settled {
+            if one.outcome == commit::Settled::RolledForward
+                && let Err(error) = self.tracker.rebase(&one.touched)
+            {
+                tracing::warn!(%error, "the baselines of a settled commit");
+            }
+        }
+        Ok(settled)
+    }
+
+    /// Tells of saves that have landed in what a commit displaced.
+    fn look_back(&mut self) {
+        let Some(last) = self.last else { return };
+        match commit::late_saves_of(&self.commits, last) {
+            Ok(saves) => {
+                for save in saves {
+                    if self.told.insert(save.clone()) {
+                        let _ = self.out.send(Event::Told(save.describe()));
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, "looking for late saves"),
         }
     }
 
@@ -342,6 +446,13 @@ impl Worker {
             }
             _ => Ok(()),
         };
+        if let Outcome::Committed { number, paths } = &outcome {
+            self.last = Some(*number);
+            // What takes a while to look at is looked at when the answer was given.
+            if paths.len() <= SMALL {
+                self.look_back();
+            }
+        }
         let scanned = rebased.and_then(|()| self.scan());
         JobDone::Committed {
             outcome,

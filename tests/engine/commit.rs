@@ -3,8 +3,12 @@
 
 mod accept;
 mod crash;
+mod late;
+mod mixture;
 mod property;
 mod race;
 mod refuse;
 mod scene;
+mod swap;
+mod turns;
 mod undo;
