@@ -87,7 +87,7 @@ pub const TABLE: &[Deviation] = &[
     },
     Deviation {
         driver: "undo",
-        condition: "the commit left a directory that its owner may not enter",
+        condition: "the commit left a directory that its owner may not enter or list",
         why: "what lies below cannot be looked at; refused, naming the paths, until the person has opened it",
         handled: "such a refusal ends the comparison, for an ordinary user",
     },
@@ -105,10 +105,10 @@ pub const TABLE: &[Deviation] = &[
     },
 ];
 
-/// Whether a commit or an undo may be refused because its owner may not write, or enter, a
+/// Whether a commit or an undo may be refused because its owner has not all of these rights to a
 /// directory.
-pub fn is_shut(setting: &super::twin::Setting, trees: &[&Snapshot]) -> bool {
-    let shut = |e: &super::snapshot::Entry| e.letter == 'd' && e.mode & 0o300 != 0o300;
+pub fn is_shut(setting: &super::twin::Setting, trees: &[&Snapshot], bits: u32) -> bool {
+    let shut = |e: &super::snapshot::Entry| e.letter == 'd' && e.mode & bits != bits;
     !setting.user.is_root() && trees.iter().any(|t| t.entries.values().any(shut))
 }
 
