@@ -241,3 +241,51 @@ each_user! {
         after.assert_same(&world.tree(), "committed again");
     }
 }
+
+each_user! {
+    fn attributes_that_no_stage_carries_stay_with_the_file(world) {
+        require!(world, Capability::Program("setfattr"));
+        // The kernel's overlay does not let the agent write to a file with `security.*`.
+        require!(world, Capability::FuseDriver);
+        let run = |script: &str| {
+            world.run_with(&["--driver", "fuse"], script).ok();
+        };
+        world.host_ok("echo 1 > a; seq 30 > h; echo 1 > old; echo 1 > untouched");
+        if world.user.uid != 0 {
+            let held = std::process::Command::new("setfattr")
+                .args(["-n", "security.foo", "-v", "kept", "a"])
+                .current_dir(&world.workspace)
+                .status();
+            if !held.is_ok_and(|status| status.success()) {
+                return;
+            }
+            run("echo 2 >> a; echo 2 >> old");
+            for dry in [&["commit", "--all", "--dry-run"][..], &["commit", "--all"]] {
+                let refused = world.pvisor(dry).done().exits(1);
+                refused.says("a: the attribute security.foo of the host's file would be lost");
+            }
+            assert_eq!((world.text("a"), world.text("old")), ("1\n".into(), "1\n".into()));
+            world.pvisor(["approve", "old"]).ok();
+            world.pvisor(["commit"]).ok();
+            assert_eq!(world.text("old"), "1\n2\n", "another file is not concerned");
+            return;
+        }
+        world.host_ok(
+            "setfattr -n trusted.t -v tt a h old; setfattr -n security.foo -v sf a h old; \
+             setfattr -n security.capability -v 0x0100000200040000000000000000000000000000 a",
+        );
+        let held = "getfattr --absolute-names -d -m '^(trusted|security)' a h old new 2>/dev/null | grep -v selinux; true";
+        let before = world.host_ok(held);
+        run("echo 2 >> a; sed -i -e 's/^3$/x/' -e 's/^27$/y/' h; mv old new; echo 2 >> new");
+        let hunks = world.changes().items("h", "hunk");
+        world.pvisor(["approve", &format!("h#{}", hunks[0]), "a", "new"]).ok();
+        world.pvisor(["commit"]).ok();
+        assert_eq!(world.text("a"), "1\n2\n");
+        let both = "security.foo=\"sf\"\ntrusted.t=\"tt\"\n\n";
+        let after: String = ["a", "h", "new"].map(|f| format!("# file: {f}\n{both}")).concat();
+        assert_eq!(world.host_ok(held), after, "a capability goes with the bytes it was given to");
+        world.pvisor(["undo"]).ok();
+        assert_eq!(world.host_ok(held), before);
+        assert_eq!(world.text("a"), "1\n");
+    }
+}
