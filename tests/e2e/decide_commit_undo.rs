@@ -289,3 +289,24 @@ each_user! {
         assert_eq!(world.text("a"), "1\n");
     }
 }
+
+each_user! {
+    fn a_refused_commit_of_all_decides_nothing(world) {
+        world.host_ok("echo 1 > a; echo 1 > b; echo 1 > c");
+        world.run("echo 2 > a; echo 2 > b; echo 2 > c");
+        world.pvisor(["reject", "b"]).ok();
+        world.host_ok("echo host > a");
+        world.pvisor(["commit", "--all", "--dry-run"]).done().exits(1);
+        let refused = world.pvisor(["commit", "--all"]).done().exits(1);
+        refused.says("a: ");
+        let decided = |path: &str| world.changes().get(path)["decision"].clone();
+        let all = ["a", "b", "c"].map(decided);
+        assert_eq!(all, ["undecided", "rejected", "undecided"]);
+        world.pvisor(["commit"]).ok();
+        assert_eq!(world.text("c"), "1\n", "nothing was approved");
+        world.host_ok("echo 1 > a");
+        world.pvisor(["commit", "--all"]).ok();
+        assert_eq!(["a", "b", "c"].map(|path| world.text(path)), ["2\n", "1\n", "2\n"]);
+        assert_eq!(decided("b"), "rejected", "what was rejected stays so");
+    }
+}
