@@ -310,3 +310,19 @@ each_user! {
         assert_eq!(decided("b"), "rejected", "what was rejected stays so");
     }
 }
+
+each_user! {
+    fn a_git_commit_that_cannot_be_made_is_refused_before_anything_is_written(world) {
+        require!(world, Capability::Program("git"));
+        world.host_ok("echo 1 > a");
+        world.run("echo 2 > a");
+        world.pvisor(["commit", "--all", "--git-commit", " "]).done().exits(2).says("needs a message");
+        let refused = world.pvisor(["commit", "--all", "--git-commit", "m"]).done().exits(1);
+        refused.says("no repository to record in");
+        assert_eq!(world.text("a"), "1\n");
+        world.host_ok("git init -q . && git config user.name ada && git config user.email a@example.org");
+        world.pvisor(["commit", "--all", "--git-commit", "m"]).ok();
+        assert_eq!(world.text("a"), "2\n");
+        assert_eq!(world.host_ok("git log --format=%s"), "m\n");
+    }
+}

@@ -53,7 +53,19 @@ pub struct Args {
 
 /// Carries it out.
 pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
+    if args
+        .git_commit
+        .as_deref()
+        .is_some_and(|m| m.trim().is_empty())
+    {
+        return Err(CliError::usage(
+            "--git-commit needs a message that says something",
+        ));
+    }
     let record = args.session.find(context)?;
+    if args.git_commit.is_some() {
+        git_commit::check(&record.info.workspace, &record.info.dir)?;
+    }
     let mut connection = Connection::open(context, &record, Role::Driver)?;
     connection.refresh()?;
     let before = connection.state.changes.clone();
