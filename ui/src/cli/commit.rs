@@ -154,6 +154,9 @@ pub fn conclude(outcome: &Outcome, as_json: bool, undo: bool) -> Result<ExitCode
             }
             return Ok(ExitCode::SUCCESS);
         }
+        Outcome::Refused { .. } if undo => CliError::refused(report::outcome(outcome, undo)).hint(
+            "what stands in the way is the host's: mend it there, then `pvisor-tui undo` again",
+        ),
         Outcome::Refused { .. } => CliError::refused(report::outcome(outcome, undo)).hint(
             "compare with `pvisor-tui diff`; approve other paths, `reset` or `revert` these, or \
              `discard`",
@@ -182,6 +185,14 @@ mod tests {
         };
         let error = conclude(&refused, false, false).expect_err("refused");
         assert_eq!(error.status(), 1);
+        let undo = conclude(&refused, false, true).expect_err("refused");
+        let mut said = Vec::new();
+        undo.print(&mut said).expect("printed");
+        let said = String::from_utf8(said).expect("text");
+        assert!(
+            !said.contains("approve") && said.contains("undo` again"),
+            "{said}"
+        );
         let mut out = Vec::new();
         error.print(&mut out).expect("printed");
         let text = String::from_utf8(out).expect("text");
