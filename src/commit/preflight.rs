@@ -12,7 +12,7 @@ use crate::{LayerPath, RelPath};
 use super::lease::{Lease, Patience};
 use super::ledger::{Action, Piece, Source, Step};
 use super::names;
-use super::place::{Root, words};
+use super::place::{Root, shown, words};
 use super::verify::{self, Expect, Tree};
 use super::{CommitError, Refusal, room};
 
@@ -352,7 +352,11 @@ impl Checks<'_> {
                 ));
             }
             Err(e) => {
-                shut = format!("its directory {dir} cannot be written: {}", words(&e));
+                shut = format!(
+                    "its directory {dir} cannot be written: {}{}",
+                    words(&e),
+                    self.way_in(root, dir)
+                );
                 if !self.opened.contains(dir) {
                     return Err(shut);
                 }
@@ -367,6 +371,20 @@ impl Checks<'_> {
                 !self.is_shut(&key) && root.writable(above).is_ok()
             })
             .ok_or_else(|| reason.to_owned())
+    }
+
+    /// How the owner of a directory opens it.
+    fn way_in(&self, root: &Root, dir: &LayerPath) -> String {
+        let own = matches!(root.look(&dir.path), Ok(Some(look))
+            if look.node.uid == nix::unistd::geteuid().as_raw() && look.node.mode & 0o200 == 0);
+        if own {
+            format!(
+                " (`chmod u+w {}`)",
+                shown(&root.path.join(dir.path.as_path()))
+            )
+        } else {
+            String::new()
+        }
     }
 
     /// Whether a directory, or one on the way to it, is shut by the batch.

@@ -283,11 +283,9 @@ impl Session {
         if all {
             let by = self.user_of(to);
             let made = review::approve_all(&self.state.changes, &decisions, ignored, &by);
-            decisions.extend(made.iter().cloned());
-            if !dry_run {
-                let made = made.into_iter();
-                self.agree_on(made.map(|(key, decision)| (key, Some(decision))).collect());
-            }
+            // Of this commit alone: carried out it uses them up, and a refused one leaves no
+            // approval behind that a later commit would act on.
+            decisions.extend(made);
         }
         let approved = review::resolve(&self.state.changes, &decisions);
         if approved.is_empty() {
