@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
+use nix::sys::signal::Signal;
 
 use super::agent::Agent;
 use super::asks::Asks;
@@ -428,6 +429,21 @@ impl Session {
         match &self.agent {
             Some(agent) => {
                 agent.stop(GRACE);
+                Ok(Reply::Done)
+            }
+            None => Err(Failure::NotRunning),
+        }
+    }
+
+    /// Passes a client's signal on to the command.
+    pub(super) fn pass_on(&mut self, signal: i32) -> Result<Reply, Failure> {
+        let ending = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+        let Some(signal) = ending.into_iter().find(|known| *known as i32 == signal) else {
+            return Err(Failure::Other(format!("signal {signal} is not passed on")));
+        };
+        match &self.agent {
+            Some(agent) => {
+                agent.pass_on(signal, GRACE);
                 Ok(Reply::Done)
             }
             None => Err(Failure::NotRunning),

@@ -222,8 +222,23 @@ each_user! {
             let mut agent = Live::start(world, &[], "echo ready; sleep 600");
             agent.hear("ready");
             agent.signal(signal);
-            agent.finish();
+            agent.finish().exits(128 + signal as i32);
             processes::await_none(world);
+            assert_eq!(world.status()["exit"], 128 + signal as i32);
+        }
+    }
+}
+
+each_user! {
+    fn the_command_hears_the_signal_that_the_client_got(world) {
+        let traps = "for s in INT TERM HUP; do trap \"echo $s; exit 7\" $s; done";
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            let mut agent = Live::start(world, &[], &format!("{traps}; echo ready; sleep 600"));
+            agent.hear("ready");
+            agent.signal(signal);
+            let done = agent.finish().exits(7);
+            assert_eq!(done.out(), signal.as_str().trim_start_matches("SIG"), "{done}");
+            assert_eq!(world.status()["exit"], 7);
         }
     }
 }
