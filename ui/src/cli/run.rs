@@ -350,7 +350,7 @@ fn flags(args: &Args) -> Vec<Flag> {
 
 /// The session that `--continue` means: one that has ended.
 fn resumed(context: &Context, typed: &OsString) -> Result<SessionRecord, CliError> {
-    let record = session_arg::find(context, typed, true)
+    let record = session_arg::find(context, typed, false)
         .map_err(|error| error.with_status(super::error::USAGE))?;
     match record.state {
         RunState::Running => Err(CliError::usage(format!(
