@@ -183,6 +183,11 @@ impl Supervisor {
                     }
                     last_call = Some(Instant::now() + grace);
                 }
+                Order::RenamerLost => {
+                    self.signal(main, &[Signal::SIGKILL]);
+                    self.end_files();
+                    return ExitStatus::RenamerLost;
+                }
                 Order::Abandoned => {
                     self.signal(main, &[Signal::SIGKILL]);
                     self.end_files();
@@ -273,8 +278,11 @@ impl Supervisor {
         };
         let helper_gone = ended(self.lifeline.is_some());
         let renamer_gone = ended(self.renamer.is_some());
-        if helper_gone || renamer_gone {
+        if helper_gone {
             return Order::Abandoned;
+        }
+        if renamer_gone {
+            return Order::RenamerLost;
         }
         if ended(self.files.is_some()) {
             return Order::FilesLost;
@@ -296,6 +304,7 @@ enum Order {
     Stop(StopOrder),
     Abandoned,
     FilesLost,
+    RenamerLost,
 }
 
 fn read_order(orders: &OwnedFd) -> Order {

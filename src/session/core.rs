@@ -215,12 +215,11 @@ impl Session {
                 self.conclude_when_quiet();
             }
             Event::Exited(status) => {
-                if status == ExitStatus::FilesLost {
-                    self.notice(
-                        "The file server has ended, and the command with it; what was staged is here \
-                         to review. The session's server.log may say why."
-                            .into(),
-                    );
+                if let Some(lost) = status.lost() {
+                    self.notice(format!(
+                        "The command was killed: {lost} has ended. What was staged is here to \
+                         review; the session's server.log may say why."
+                    ));
                 }
                 let stopped = std::mem::take(&mut self.stage_full);
                 self.exit = Some(if stopped {

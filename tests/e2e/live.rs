@@ -119,8 +119,8 @@ each_user! {
         agent.hear("ready");
         until("both changes", || (world.changes().plain().len() == 2).then_some(()));
         processes::kill_hard(processes::server(world));
-        let done = agent.finish();
-        assert_ne!(done.status, Some(0), "{done}");
+        let done = agent.finish().exits(137).says("session server has ended");
+        assert!(done.err().contains("pvisor-tui review"), "{done}");
         processes::await_none(world);
         before.assert_same(&world.tree(), "the host after the server was killed");
         // A process lets its lock go a moment after it can no longer be seen.
@@ -147,8 +147,8 @@ each_user! {
         let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
         let helper = children.unwrap().split_whitespace().next().unwrap().parse().unwrap();
         processes::kill_hard(helper);
-        let done = agent.finish();
-        assert_ne!(done.status, Some(0), "{done}");
+        let done = agent.finish().exits(137).says("the helper");
+        assert!(done.err().contains("pvisor-tui review"), "{done}");
         before.assert_same(&world.tree(), "the host after the helper was killed");
         // Whoever comes next gets a server that can read the layers.
         until("the change again", || {

@@ -168,16 +168,7 @@ impl Session {
         let session = id(&self.state);
         let mut err = io::stderr().lock();
         match self.state.exit {
-            Some(ExitStatus::Lost) | None => return Err(lost(&self.state)),
-            Some(ExitStatus::FilesLost) => {
-                let said = "error: the file server has ended, and the command with it";
-                writeln!(err, "{said}").ok();
-                writeln!(
-                    err,
-                    "hint: what was staged is kept: `pvisor-tui review {session}`"
-                )
-                .ok();
-            }
+            None => return Err(lost(&self.state)),
             Some(ExitStatus::TimedOut) => {
                 writeln!(err, "error: the time limit has ended the command").ok();
             }
@@ -191,6 +182,10 @@ impl Session {
             }
             // What could not be executed has said so itself, as a shell would.
             Some(_) => {}
+        }
+        if let Some(lost) = self.state.exit.and_then(ExitStatus::lost) {
+            writeln!(err, "error: {lost} has ended; the command was killed").ok();
+            writeln!(err, "hint: {}", kept(&session)).ok();
         }
         // A pipe's reader gets what the command wrote and nothing else.
         if err.is_terminal() {
@@ -217,12 +212,17 @@ impl Session {
 }
 
 fn lost(state: &SessionState) -> CliError {
-    CliError::failure("the session server was lost, and the command with it")
-        .hint(format!(
-            "`pvisor-tui review {}` shows what is left",
-            id(state)
-        ))
-        .with_status(NO_SANDBOX)
+    CliError::failure("the session server has ended; the command was killed")
+        .hint(kept(&id(state)))
+        .with_status(ExitStatus::Lost.code())
+}
+
+/// What can be done after a process of ours was lost.
+fn kept(session: &str) -> String {
+    format!(
+        "what was staged is kept: `pvisor-tui changes {session}` lists it, `pvisor-tui review \
+         {session}` shows it"
+    )
 }
 
 fn id(state: &SessionState) -> String {
