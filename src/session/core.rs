@@ -242,6 +242,7 @@ impl Session {
             Event::Told(text) => self.notice(text),
             Event::WorkerLost => self.worker_lost(),
             Event::Gate(said) => self.gate_said(said),
+            Event::Counted(status) => self.conclude_with(status),
             Event::GateGone => self.gate_gone(),
             Event::Kept(kept) => self.kept(*kept),
             Event::Terminated => self.terminated(),
