@@ -194,6 +194,7 @@ impl Session {
             },
             Request::Observed => Ok(Reply::Observed(self.observations())),
             Request::Stop => self.stop_command(),
+            Request::PassOn(signal) => self.pass_on(signal),
             Request::Discard => {
                 if self.agent.is_some() {
                     Err(Failure::Running)
