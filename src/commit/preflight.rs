@@ -355,7 +355,7 @@ impl Checks<'_> {
                 shut = format!(
                     "its directory {dir} cannot be written: {}{}",
                     words(&e),
-                    self.way_in(root, dir)
+                    way_in(root, dir)
                 );
                 if !self.opened.contains(dir) {
                     return Err(shut);
@@ -371,20 +371,6 @@ impl Checks<'_> {
                 !self.is_shut(&key) && root.writable(above).is_ok()
             })
             .ok_or_else(|| reason.to_owned())
-    }
-
-    /// How the owner of a directory opens it.
-    fn way_in(&self, root: &Root, dir: &LayerPath) -> String {
-        let own = matches!(root.look(&dir.path), Ok(Some(look))
-            if look.node.uid == nix::unistd::geteuid().as_raw() && look.node.mode & 0o200 == 0);
-        if own {
-            format!(
-                " (`chmod u+w {}`)",
-                shown(&root.path.join(dir.path.as_path()))
-            )
-        } else {
-            String::new()
-        }
     }
 
     /// Whether a directory, or one on the way to it, is shut by the batch.
@@ -451,6 +437,18 @@ impl Checks<'_> {
                 }
             }
         }
+    }
+}
+
+/// How the owner of a directory opens it, as a remark behind the reason.
+fn way_in(root: &Root, dir: &LayerPath) -> String {
+    let own = matches!(root.look(&dir.path), Ok(Some(look))
+        if look.node.uid == nix::unistd::geteuid().as_raw() && look.node.mode & 0o200 == 0);
+    if own {
+        let path = shown(&root.path.join(dir.path.as_path()));
+        format!(" (`chmod u+w {path}`)")
+    } else {
+        String::new()
     }
 }
 

@@ -78,11 +78,13 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     let outcome = outcome(connection.ask(request));
     connection.tell_notices()?;
     let outcome = outcome?;
-    if outcome == Outcome::Nothing && args.all && !args.json {
-        if let Some(text) = report::only_at_home(&record.info.id, &before) {
-            writeln!(std::io::stdout().lock(), "{text}")?;
-            return Ok(ExitCode::SUCCESS);
-        }
+    if outcome == Outcome::Nothing
+        && args.all
+        && !args.json
+        && let Some(text) = report::only_at_home(&record.info.id, &before)
+    {
+        writeln!(std::io::stdout().lock(), "{text}")?;
+        return Ok(ExitCode::SUCCESS);
     }
     let code = conclude(&outcome, args.json, false)?;
     if args.all {
