@@ -78,11 +78,13 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     let outcome = outcome(connection.ask(request));
     connection.tell_notices()?;
     let outcome = outcome?;
-    if outcome == Outcome::Nothing && args.all && !args.json {
-        if let Some(text) = report::only_at_home(&record.info.id, &before) {
-            writeln!(std::io::stdout().lock(), "{text}")?;
-            return Ok(ExitCode::SUCCESS);
-        }
+    if outcome == Outcome::Nothing
+        && args.all
+        && !args.json
+        && let Some(text) = report::only_at_home(&record.info.id, &before)
+    {
+        writeln!(std::io::stdout().lock(), "{text}")?;
+        return Ok(ExitCode::SUCCESS);
     }
     let code = conclude(&outcome, args.json, false)?;
     if args.all {
@@ -154,6 +156,9 @@ pub fn conclude(outcome: &Outcome, as_json: bool, undo: bool) -> Result<ExitCode
             }
             return Ok(ExitCode::SUCCESS);
         }
+        Outcome::Refused { .. } if undo => CliError::refused(report::outcome(outcome, undo)).hint(
+            "what stands in the way is the host's: mend it there, then `pvisor-tui undo` again",
+        ),
         Outcome::Refused { .. } => CliError::refused(report::outcome(outcome, undo)).hint(
             "compare with `pvisor-tui diff`; approve other paths, `reset` or `revert` these, or \
              `discard`",
@@ -182,6 +187,14 @@ mod tests {
         };
         let error = conclude(&refused, false, false).expect_err("refused");
         assert_eq!(error.status(), 1);
+        let undo = conclude(&refused, false, true).expect_err("refused");
+        let mut said = Vec::new();
+        undo.print(&mut said).expect("printed");
+        let said = String::from_utf8(said).expect("text");
+        assert!(
+            !said.contains("approve") && said.contains("undo` again"),
+            "{said}"
+        );
         let mut out = Vec::new();
         error.print(&mut out).expect("printed");
         let text = String::from_utf8(out).expect("text");
