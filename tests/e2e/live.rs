@@ -233,7 +233,10 @@ each_user! {
     fn the_command_hears_the_signal_that_the_client_got(world) {
         let traps = "for s in INT TERM HUP; do trap \"echo $s; exit 7\" $s; done";
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-            let mut agent = Live::start(world, &[], &format!("{traps}; echo ready; sleep 600"));
+            // A shell runs its traps between commands: a long one would hold up a signal that came
+            // right before it.
+            let script = format!("{traps}; echo ready; while :; do sleep 0.02; done");
+            let mut agent = Live::start(world, &[], &script);
             agent.hear("ready");
             agent.signal(signal);
             let done = agent.finish().exits(7);
