@@ -8,6 +8,7 @@ use std::io;
 use std::ops::Bound;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +30,7 @@ const PARTIAL: &str = ".partial";
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Record {
     /// What the host had; `None`: nothing.
-    pub node: Option<Node>,
+    pub node: Option<Arc<Node>>,
     /// The host had moved by the time it was looked at: what the agent started from is unknown.
     pub unsure: bool,
     /// A directory that the agent made where the host had none: the overlay shows nothing of a

@@ -63,6 +63,7 @@ mod verify;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -71,7 +72,7 @@ pub use self::late::{LateSave, late_saves, late_saves_of};
 use self::ledger::{Action, Source, Standing, Step};
 use self::transaction::Transaction;
 use crate::LayerPath;
-use crate::change::Change;
+use crate::change::{Change, ChangeSet};
 use crate::diff::ItemRef;
 use crate::layer::{AccessError, Layer, StageAccess};
 
@@ -92,7 +93,7 @@ pub enum Selection {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approved {
     /// The change as it was approved; its digest is re-verified against what is read now.
-    pub change: Change,
+    pub change: Arc<Change>,
     /// What of it.
     pub selection: Selection,
 }
@@ -145,7 +146,7 @@ pub struct Batch<'a> {
     /// The session's layers.
     pub layers: &'a [Layer],
     /// The whole change set: what joins by itself is found here.
-    pub changes: &'a BTreeMap<LayerPath, Change>,
+    pub changes: &'a ChangeSet,
     /// What was approved.
     pub approved: Vec<Approved>,
     /// The door to the uppers.

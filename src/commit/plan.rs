@@ -2,6 +2,7 @@
 //! lies below a replaced or removed directory, and what stands in the way. Only reads the host.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::change::{Change, ChangeKind, Conflict};
 use crate::layer::{AccessError, FileType, Node};
@@ -274,9 +275,9 @@ impl Planner<'_> {
                     dev: agents.dev,
                     ino: agents.ino,
                     nlink: agents.nlink,
-                    ..after.clone()
+                    ..(*after).clone()
                 };
-                let want = effect::whole(&key.path, node);
+                let want = effect::whole(&key.path, Arc::new(node));
                 self.effects.insert(key, Effect::Put { before: None, want });
                 self.effects.insert(old, Effect::Remove { before });
             }
@@ -370,7 +371,7 @@ impl Planner<'_> {
                 let node = match self.effects.get(&key) {
                     Some(Effect::Remove { before }) => before.clone(),
                     _ if moved.contains(&key) => continue,
-                    _ => match self.batch.changes.get(&key) {
+                    _ => match self.batch.changes.get(&key).map(|change| &**change) {
                         Some(Change {
                             kind: ChangeKind::Deleted,
                             before: Some(before),

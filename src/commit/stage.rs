@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use crate::RelPath;
 use crate::diff;
@@ -90,7 +91,7 @@ impl<'a> Stager<'a> {
         let Action::Swap { before, after, .. } = &step.action else {
             return Ok(Vec::new());
         };
-        let replaced = before.first().map(|piece| &piece.node);
+        let replaced = before.first().map(|piece| &*piece.node);
         let mut made = Vec::with_capacity(after.len());
         for (piece, content) in after.iter().zip(contents) {
             let path = piece.path.under(&step.aside);
@@ -106,7 +107,7 @@ impl<'a> Stager<'a> {
                 .map_err(at)?;
             made.push(Piece {
                 path: piece.path.clone(),
-                node,
+                node: Arc::new(node),
             });
         }
         // Directories get their final mode and time when nothing more is made in them.
@@ -114,13 +115,14 @@ impl<'a> Stager<'a> {
             if piece.node.file_type == FileType::Dir {
                 let path = piece.path.under(&step.aside);
                 let foreign = self.origins.attributes(root, step, piece);
-                piece.node = foreign
+                let node = foreign
                     .map_err(StageError::from)
                     .and_then(|foreign| finish_dir(root, &path, &piece.node, &foreign))
                     .map_err(|error| StageErrorAt {
                         path: piece.path.under(&step.path),
                         error,
                     })?;
+                piece.node = Arc::new(node);
             }
         }
         Ok(made)

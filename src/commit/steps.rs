@@ -2,6 +2,7 @@
 //! the order in which they are published. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::effect::{Content, Effect, Want};
 use super::ledger::{Action, Piece, Source, Step};
@@ -41,7 +42,9 @@ pub(super) fn in_order(
                     continue;
                 }
                 let at = order.puts.len();
-                puts.insert(key.clone(), at);
+                if want.node.file_type == FileType::Dir {
+                    puts.insert(key.clone(), at);
+                }
                 if trees.contains(&key) {
                     removes.insert(key.clone(), (true, at));
                 }
@@ -59,7 +62,9 @@ pub(super) fn in_order(
                     push_before(job, &top, &key, before);
                     continue;
                 }
-                removes.insert(key.clone(), (false, order.removes.len()));
+                if trees.contains(&key) {
+                    removes.insert(key.clone(), (false, order.removes.len()));
+                }
                 order.removes.push(swap(&key, Some(before), None));
             }
             Effect::Meta { before, after } => {
@@ -127,13 +132,13 @@ fn job(key: &LayerPath, action: Action) -> Job {
     }
 }
 
-fn swap(key: &LayerPath, before: Option<Node>, want: Option<Want>) -> Job {
-    let top = |node| Piece {
+fn swap(key: &LayerPath, before: Option<Arc<Node>>, want: Option<Want>) -> Job {
+    let top = |node: Arc<Node>| Piece {
         path: RelPath::root(),
         node,
     };
     let (after, contents) = match want {
-        Some(want) => (vec![top(unmade(want.node))], vec![want.content]),
+        Some(want) => (vec![top(unmade(&want.node))], vec![want.content]),
         None => (Vec::new(), Vec::new()),
     };
     let mut job = job(
@@ -149,25 +154,25 @@ fn swap(key: &LayerPath, before: Option<Node>, want: Option<Want>) -> Job {
 }
 
 /// A node that has no inode on the host yet; the upper's own must not be taken for one.
-fn unmade(node: Node) -> Node {
-    Node {
+fn unmade(node: &Node) -> Arc<Node> {
+    Arc::new(Node {
         dev: 0,
         ino: 0,
-        ..node
-    }
+        ..node.clone()
+    })
 }
 
 fn push(job: &mut Job, top: &LayerPath, key: &LayerPath, want: Want) {
     if let Action::Swap { after, .. } = &mut job.step.action {
         after.push(Piece {
             path: relative(&top.path, &key.path),
-            node: unmade(want.node),
+            node: unmade(&want.node),
         });
         job.contents.push(want.content);
     }
 }
 
-fn push_before(job: &mut Job, top: &LayerPath, key: &LayerPath, node: Node) {
+fn push_before(job: &mut Job, top: &LayerPath, key: &LayerPath, node: Arc<Node>) {
     if let Action::Swap { before, .. } = &mut job.step.action {
         before.push(Piece {
             path: relative(&top.path, &key.path),

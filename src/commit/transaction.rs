@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::LayerPath;
 use crate::layer::{Layer, Node};
@@ -182,7 +183,7 @@ impl Transaction<'_> {
                 };
                 ledger.write(&Record::Changed {
                     step: index,
-                    after: Box::new(left),
+                    after: Arc::new(left),
                 })?;
             }
         }
@@ -198,7 +199,7 @@ impl Transaction<'_> {
         }
         let look = self.roots.get(&step.layer)?.look(&step.path).ok()??;
         let mut after = after.to_vec();
-        after[0].node = verify::with_stat(&after[0].node, &look.node);
+        after[0].node = Arc::new(verify::with_stat(&after[0].node, &look.node));
         Some(after)
     }
 

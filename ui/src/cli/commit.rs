@@ -1,11 +1,11 @@
 //! `commit`: writes what was approved to the host, all of it or nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::ExitCode;
 
 use pvisor::LayerPath;
-use pvisor::change::{Change, Risk, companions};
+use pvisor::change::{ChangeSet, Risk, companions};
 use pvisor::commit::Outcome;
 use pvisor::layer::HOME;
 use pvisor::protocol::{Reply, Request, Role};
@@ -99,7 +99,7 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
 }
 
 /// What `--all` never takes is said, lest it be missed for good.
-fn tell_left_out(changes: &BTreeMap<LayerPath, Change>) -> Result<(), CliError> {
+fn tell_left_out(changes: &ChangeSet) -> Result<(), CliError> {
     let mut out = std::io::stderr().lock();
     for change in changes.values() {
         if change.key.layer != HOME && change.risks.contains(&Risk::Uncommittable) {
@@ -115,7 +115,7 @@ fn tell_left_out(changes: &BTreeMap<LayerPath, Change>) -> Result<(), CliError> 
 }
 
 /// A database without the files that belong to it may lack its last changes.
-fn tell_torn(changes: &BTreeMap<LayerPath, Change>, outcome: &Outcome) -> Result<(), CliError> {
+fn tell_torn(changes: &ChangeSet, outcome: &Outcome) -> Result<(), CliError> {
     let (Outcome::Committed { paths, .. } | Outcome::Planned { paths }) = outcome else {
         return Ok(());
     };
