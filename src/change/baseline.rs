@@ -23,6 +23,9 @@ const LARGEST_COPY: u64 = 32 << 20;
 /// Bytes copied per layer before no more are kept.
 const COPIED_AT_MOST: u64 = 2 << 30;
 
+/// Bytes of the index that wait for a flush at most, where one is possible.
+const GATHERED: usize = 1 << 16;
+
 /// Name of what is not kept yet.
 const PARTIAL: &str = ".partial";
 
@@ -244,7 +247,10 @@ impl Baseline {
         let mut bytes = Vec::new();
         push(&mut bytes, line)?;
         self.index.push(&bytes);
-        Ok(())
+        if self.index.pending() < GATHERED {
+            return Ok(());
+        }
+        self.flush()
     }
 
     fn blob(&self, digest: Digest) -> PathBuf {

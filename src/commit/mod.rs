@@ -300,25 +300,18 @@ pub fn plan(batch: &Batch<'_>) -> Result<Outcome, CommitError> {
     })
 }
 
-type Contents = Vec<Vec<effect::Content>>;
-
 /// Plans and checks; the outcome when there is nothing to do or something stands in the way.
 fn prepared<'a>(
     batch: &Batch<'a>,
     roots: BTreeMap<String, place::Root>,
-) -> Result<Result<(Transaction<'a>, Contents, anchor::Anchors), Outcome>, CommitError> {
+) -> Result<Result<(Transaction<'a>, steps::Contents, anchor::Anchors), Outcome>, CommitError> {
     let plan = plan::make(batch, &roots)?;
-    if plan.jobs.is_empty() && plan.refusals.is_empty() {
+    if plan.steps.is_empty() && plan.refusals.is_empty() {
         return Ok(Err(Outcome::Nothing));
     }
-    let (steps, contents) = plan
-        .jobs
-        .into_iter()
-        .map(|job| (job.step, job.contents))
-        .unzip();
     let mut transaction = Transaction {
         roots,
-        steps,
+        steps: plan.steps,
         paths: plan.paths,
         store: batch.store,
         number: batch.number,
@@ -328,7 +321,7 @@ fn prepared<'a>(
     refusals.extend(transaction.check(&|layer, path| measure(batch, layer, path))?);
     refusals.extend(foreign::Origins::of(batch).check(&transaction.steps, &transaction.roots));
     Ok(if refusals.is_empty() {
-        Ok((transaction, contents, plan.anchors))
+        Ok((transaction, plan.contents, plan.anchors))
     } else {
         Err(refused(refusals))
     })

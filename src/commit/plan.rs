@@ -10,13 +10,16 @@ use crate::{LayerPath, RelPath};
 
 use super::anchor::{self, Anchors};
 use super::effect::{self, Content, Effect, Want};
+use super::ledger::Step;
 use super::place::{Root, words};
-use super::steps::{self, Job, topmost};
+use super::steps::{self, Contents, topmost};
 use super::{Batch, Refusal};
 
 /// What a batch comes to.
 pub(super) struct Plan {
-    pub jobs: Vec<Job>,
+    /// In the order in which they are published.
+    pub steps: Vec<Step>,
+    pub contents: Contents,
     /// The host's names of files that new names join.
     pub anchors: Anchors,
     /// Changes that are carried out, approved or joined, in the order of their paths; both names
@@ -45,9 +48,10 @@ pub(super) fn make(batch: &Batch<'_>, roots: &BTreeMap<String, Root>) -> Result<
     planner.settle_moves();
     let anchors = anchor::find(batch, roots, &mut planner.effects)?;
     let trees = planner.survey_directories();
-    let jobs = steps::in_order(planner.effects, &trees);
+    let (steps, contents) = steps::in_order(planner.effects, &trees);
     Ok(Plan {
-        jobs,
+        steps,
+        contents,
         anchors,
         paths: planner.paths.into_iter().collect(),
         refusals: planner

@@ -9,17 +9,19 @@ use super::ledger::{Action, Piece, Source, Step};
 use crate::layer::{FileType, Node};
 use crate::{LayerPath, RelPath};
 
-/// One step and, for each entry it makes, where the bytes come from.
-pub(super) struct Job {
-    pub step: Step,
-    pub contents: Vec<Content>,
+/// Of each step, for each entry that it makes, where the bytes come from.
+pub(super) type Contents = Vec<Vec<Content>>;
+
+struct Job {
+    step: Step,
+    contents: Vec<Content>,
 }
 
 /// The steps in the order in which they are published.
 pub(super) fn in_order(
     effects: BTreeMap<LayerPath, Effect>,
     trees: &BTreeSet<LayerPath>,
-) -> Vec<Job> {
+) -> (Vec<Step>, Contents) {
     let fresh: BTreeSet<LayerPath> = effects
         .iter()
         .filter(|(_, effect)| {
@@ -92,7 +94,8 @@ pub(super) fn in_order(
             )),
         }
     }
-    order.into_jobs()
+    let jobs = order.into_jobs();
+    jobs.map(|job| (job.step, job.contents)).unzip()
 }
 
 /// Directories that become writable first, then new entries, parents first; removals last but
@@ -107,15 +110,10 @@ struct Order {
 }
 
 impl Order {
-    fn into_jobs(mut self) -> Vec<Job> {
-        self.removes.reverse();
-        self.metas.reverse();
-        let mut jobs = self.opening;
-        jobs.append(&mut self.puts);
-        jobs.append(&mut self.moves);
-        jobs.append(&mut self.removes);
-        jobs.append(&mut self.metas);
-        jobs
+    fn into_jobs(self) -> impl Iterator<Item = Job> {
+        let first = self.opening.into_iter().chain(self.puts).chain(self.moves);
+        let last = self.removes.into_iter().rev();
+        first.chain(last).chain(self.metas.into_iter().rev())
     }
 }
 

@@ -30,6 +30,8 @@ impl LayerTracker {
             && let Some(read_at) = self.still_holds(&candidate.path, &old, told, access)?
         {
             old.read_at = read_at;
+            // The same one that the entries of this walk hold.
+            old.after = candidate.after;
             return Ok(Some((old, candidate.record)));
         }
         self.compare(candidate, access)

@@ -67,17 +67,15 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
         git_commit::check(&record.info.workspace, &record.info.dir)?;
     }
     let mut connection = Connection::open(context, &record, Role::Driver)?;
-    connection.refresh()?;
-    let before = connection.state.changes.clone();
     let request = Request::Commit {
         all: args.all,
         ignored: args.ignored,
         dry_run: args.dry_run,
         keep_undo: args.keep_undo,
     };
-    let outcome = outcome(connection.ask(request));
+    let (answer, before) = connection.commit(request);
     connection.tell_notices()?;
-    let outcome = outcome?;
+    let outcome = outcome(answer)?;
     if outcome == Outcome::Nothing
         && args.all
         && !args.json
