@@ -30,7 +30,7 @@ impl<'a> Lines<'a> {
 
     /// How many there would be.
     pub fn count(bytes: &[u8]) -> u32 {
-        let newlines = bytes.iter().filter(|b| **b == b'\n').count();
+        let newlines = memchr::memchr_iter(b'\n', bytes).count();
         (newlines + usize::from(bytes.last().is_some_and(|b| *b != b'\n'))) as u32
     }
 
