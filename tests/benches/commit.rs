@@ -251,7 +251,7 @@ impl<'a> Bench<'a> {
         beside.run.push(ran);
         beside.changes.push(verb(&["changes"]));
         beside.diff.push(verb(&["diff"]));
-        beside.refusal.push(self.refused(target, &command));
+        beside.refusal.push(Self::refused(target, &command));
         let took = beside
             .peaks
             .during(self.world, || verb(&["commit", "--all"]));
@@ -262,7 +262,7 @@ impl<'a> Bench<'a> {
     }
 
     /// How long it takes to be told that the host was changed meanwhile. It is as it was afterwards.
-    fn refused(&self, target: &Path, command: &dyn Fn(&[&str]) -> Command) -> Duration {
+    fn refused(target: &Path, command: &dyn Fn(&[&str]) -> Command) -> Duration {
         let file = target.join("d0/f0");
         let meta = fs::metadata(&file).expect("it is there");
         let before = fs::read(&file).expect("it can be read");

@@ -73,7 +73,7 @@ impl LayerTracker {
         };
         let mut compared = None;
         let mut looks = looks;
-        if let (Some(a), Some(b)) = (digests(&gone), digests(&come))
+        if let (Some(a), Some(b)) = (digests(gone), digests(come))
             && a != b
         {
             if let Some((known, seen)) = self.rename_diffs.get(&(a, b)) {

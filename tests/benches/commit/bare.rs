@@ -25,11 +25,9 @@ pub fn apply(new: &Path, target: &Path) -> Duration {
     let root = File::open(target).expect("the target");
     let paths = files(new);
     let note = |ledger: &mut File, word: &str| {
-        let text: String = paths
-            .iter()
-            .map(|path| format!("{word} {}\n", path.display()))
-            .collect();
-        ledger.write_all(text.as_bytes()).expect("written");
+        for path in &paths {
+            writeln!(ledger, "{word} {}", path.display()).expect("written");
+        }
         ledger.sync_data().expect("synced");
     };
     note(&mut ledger, "planned");

@@ -217,10 +217,10 @@ impl Scene {
 
     pub fn change(&self, path: &str) -> Change {
         let key = LayerPath::new("workspace", RelPath::try_from(path).unwrap());
-        self.changes()
-            .remove(&key)
-            .map(Arc::unwrap_or_clone)
-            .unwrap_or_else(|| panic!("{path} is not in {:?}", self.changes().keys()))
+        self.changes().remove(&key).map_or_else(
+            || panic!("{path} is not in {:?}", self.changes().keys()),
+            Arc::unwrap_or_clone,
+        )
     }
 
     pub fn all(&self) -> Vec<Approved> {
