@@ -111,6 +111,10 @@ impl Back<'_> {
         let Some(aside) = self.place(&self.step.aside)? else {
             return Ok(None);
         };
+        if matches!(source, Source::Kept { .. }) {
+            // Copied from a store on another file system, and cut short.
+            host::remove_all(&settle::part_of(&aside)?)?;
+        }
         let place = self.place(&self.step.path)?;
         let new = after.first().map(|piece| &piece.node);
         let old = before.first().map(|piece| &piece.node);
@@ -300,7 +304,12 @@ impl Back<'_> {
             host::create_dir(&kept)?;
         }
         let to = store.at(&below(&format!("kept/{}", self.index)))?;
-        settle::relocate(aside, &to)?;
+        if to.look()?.is_some() {
+            // Copied by an earlier attempt that was cut short while it removed the original.
+            host::remove_all(aside)?;
+        } else {
+            settle::relocate(aside, &to)?;
+        }
         let path = dir.join("kept").join(self.index.to_string());
         Ok(format!(
             "{NEWER}; what was there before is kept as {}",

@@ -259,7 +259,8 @@ pub(super) fn roll_back(
     Ok(kept)
 }
 
-fn sync(roots: &BTreeMap<String, Root>) -> Result<(), CommitError> {
+/// One `syncfs` per file system of the layers.
+pub(super) fn sync(roots: &BTreeMap<String, Root>) -> Result<(), CommitError> {
     let mut done = Vec::new();
     for root in roots.values() {
         let device = root

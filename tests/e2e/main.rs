@@ -20,6 +20,7 @@ mod live;
 mod messages;
 mod mounts;
 mod places;
+mod power;
 mod presets;
 mod prune;
 mod readme;
