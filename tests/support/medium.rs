@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -55,6 +56,8 @@ pub struct Medium {
     dir: PathBuf,
     /// Where disks after a cut are put.
     cuts: tempfile::TempDir,
+    /// Cuts so far.
+    count: AtomicUsize,
     server: Option<BackgroundSession>,
 }
 
@@ -105,6 +108,7 @@ impl Medium {
             log,
             dir,
             cuts,
+            count: AtomicUsize::new(0),
             server: Some(server),
         })
     }
@@ -122,15 +126,19 @@ impl Medium {
     /// The instants right after each write between two others, and how many flushes there were.
     pub fn writes(&self, from: usize, to: usize) -> (Vec<usize>, usize) {
         let log = self.locked();
-        let (writes, flushes): (Vec<usize>, Vec<usize>) = (from..to)
-            .partition(|index| matches!(log.events[*index], Event::Write { .. }));
-        (writes.iter().map(|index| index + 1).collect(), flushes.len())
+        let (writes, flushes): (Vec<usize>, Vec<usize>) =
+            (from..to).partition(|index| matches!(log.events[*index], Event::Write { .. }));
+        (
+            writes.iter().map(|index| index + 1).collect(),
+            flushes.len(),
+        )
     }
 
     /// Puts the disks together as a power loss at an instant leaves them, `keep` asked for every
     /// block that was not flushed.
     pub fn cut(&self, instant: usize, mut keep: impl FnMut() -> bool) {
         let log = self.locked();
+        self.count.fetch_add(1, Ordering::Relaxed);
         for (disk, made) in self.made.iter().enumerate() {
             let events = &log.events[..instant];
             let flushed = events
@@ -158,6 +166,9 @@ impl Medium {
                 }
             }
             fs::write(self.cut_file(disk), image).expect("room for the disk");
+            // The last one may still be in use for a moment, by a namespace that is going: a
+            // file of its own, lest the loop device that lies on it be taken again.
+            let _ = fs::remove_file(self.earlier(disk));
         }
     }
 
@@ -167,7 +178,13 @@ impl Medium {
     }
 
     fn cut_file(&self, disk: usize) -> PathBuf {
-        self.cuts.path().join(format!("cut{disk}"))
+        let number = self.count.load(Ordering::Relaxed);
+        self.cuts.path().join(format!("{disk}-{number}"))
+    }
+
+    fn earlier(&self, disk: usize) -> PathBuf {
+        let number = self.count.load(Ordering::Relaxed).saturating_sub(1);
+        self.cuts.path().join(format!("{disk}-{number}"))
     }
 
     fn locked(&self) -> std::sync::MutexGuard<'_, Log> {
