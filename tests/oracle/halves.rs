@@ -49,70 +49,65 @@ impl Part {
 }
 
 impl Twin<'_> {
-    /// Commits the whole change set in two parts and takes both back.
-    pub(super) fn halves(&self, before: &Snapshot, after: &Snapshot) -> Option<Difference> {
+    /// Commits the whole change set in two parts and takes both back. False when a refusal that a
+    /// deviation explains left it half done.
+    pub(super) fn halves(&self, before: &Snapshot, after: &Snapshot) -> Result<bool, Difference> {
         let stage = Stage::Halves;
-        let rows: Vec<Row> = match self.changes_json() {
-            Ok(json) => rows(&json)
-                .filter(|row| !after.sockets.contains(&row.path))
-                .collect(),
-            Err(report) => return Some(Difference::new(stage, "changes", report)),
+        let failed = |class: &str| {
+            let class = class.to_owned();
+            move |report| Difference::new(stage, class, report)
         };
+        let rows: Vec<Row> = rows(&self.changes_json().map_err(failed("changes"))?)
+            .filter(|row| !after.sockets.contains(&row.path))
+            .collect();
         let mut part = self.chosen(&rows);
         if part.items.is_empty() {
-            return None;
+            return Ok(true);
         }
-        let first = match self.commit_part(&rows, &mut part) {
-            Ok(committed) => committed,
-            Err(report) => return self.unless_shut(before, after, "first refused", report),
-        };
-        let between = Snapshot::of(&self.world.workspace);
-        if let Err(difference) = self.is_left(&between, before, after, &part) {
-            return Some(difference);
+        let mut commits = 0;
+        match self.commit_part(&rows, &mut part, before) {
+            Ok(committed) => commits += usize::from(committed),
+            Err(report) if self.is_shut(&[before, after], &report) => return Ok(false),
+            Err(report) => return Err(failed("first refused")(report)),
         }
-        let second = match self.call(&["commit", "--all", "--ignored", "--json"]) {
-            Ok(out) => is_committed(&out),
-            Err(report) => return self.unless_shut(&between, after, "second refused", report),
-        };
-        let tree = Snapshot::of(&self.world.workspace);
         let told = |mut difference: Difference| {
             difference.report += &format!("\nthe first half: {part:?}");
-            difference
+            Err(difference)
         };
+        let between = Snapshot::of(&self.world.workspace);
+        self.is_left(&between, before, after, &part)?;
+        match self.call(&["commit", "--all", "--ignored", "--json"]) {
+            Ok(out) => commits += usize::from(is_committed(&out)),
+            Err(report) if self.is_shut(&[&between, after], &report) => return Ok(false),
+            Err(report) => return told(failed("second refused")(report)),
+        }
+        let tree = Snapshot::of(&self.world.workspace);
         if let Some(difference) = trees(stage, after, &tree, &after.sockets) {
-            return Some(told(difference));
+            return told(difference);
         }
-        match self.changes() {
-            Ok(rest) => {
-                if let Some(left) = review::left(&rest, &after.sockets) {
-                    return Some(told(Difference::new(stage, "left", left)));
-                }
-            }
-            Err(report) => return Some(Difference::new(stage, "changes", report)),
+        let rest = self.changes().map_err(failed("changes"))?;
+        if let Some(left) = review::left(&rest, &after.sockets) {
+            return told(failed("left")(left));
         }
-        for _ in 0..usize::from(first) + usize::from(second) {
-            if let Err(report) = self.call(&["undo"]) {
-                if deviations::is_shut(self.setting, &[before, &between, after], 0o700) {
-                    return None;
+        for _ in 0..commits {
+            match self.call(&["undo"]) {
+                Ok(_) => {}
+                Err(_) if deviations::is_shut(self.setting, &[before, &between, after], 0o700) => {
+                    return Ok(false);
                 }
-                return Some(told(Difference::new(stage, "undo refused", report)));
+                Err(report) => return told(failed("undo refused")(report)),
             }
         }
         let tree = Snapshot::of(&self.world.workspace);
-        trees(stage, before, &tree, &[]).map(told)
+        match trees(stage, before, &tree, &[]) {
+            Some(difference) => told(difference),
+            None => Ok(true),
+        }
     }
 
-    /// A refusal ends the comparison where a directory may not be written.
-    fn unless_shut(
-        &self,
-        before: &Snapshot,
-        after: &Snapshot,
-        class: &str,
-        report: String,
-    ) -> Option<Difference> {
-        let excused = deviations::is_shut(self.setting, &[before, after], 0o300)
-            && report.contains("nothing was written");
-        (!excused).then(|| Difference::new(Stage::Halves, class, report))
+    /// Whether a refusal may come of a directory that its owner may not write.
+    fn is_shut(&self, trees: &[&Snapshot], report: &str) -> bool {
+        deviations::is_shut(self.setting, trees, 0o300) && report.contains("nothing was written")
     }
 
     /// What still differs is what was not chosen (or could not be taken apart from that).
@@ -182,7 +177,12 @@ impl Twin<'_> {
 
     /// Approves a part and commits it; what is refused takes along what it belongs to. Tells
     /// whether there was anything to write.
-    fn commit_part(&self, rows: &[Row], part: &mut Part) -> Result<bool, String> {
+    fn commit_part(
+        &self,
+        rows: &[Row],
+        part: &mut Part,
+        before: &Snapshot,
+    ) -> Result<bool, String> {
         loop {
             let list: Vec<u8> = part
                 .items
@@ -203,7 +203,7 @@ impl Twin<'_> {
                 return Ok(is_committed(&done.stdout));
             }
             let said = serde_json::from_slice(&done.stdout).unwrap_or(Value::Null);
-            if !joined(rows, part, &said) {
+            if !joined(rows, part, &said, before) {
                 return Err(format!("{done}\nthe first half: {part:?}"));
             }
         }
@@ -211,14 +211,19 @@ impl Twin<'_> {
 }
 
 /// Chooses what belongs to the refused paths as well; false when that is all chosen.
-fn joined(rows: &[Row], part: &mut Part, said: &Value) -> bool {
+fn joined(rows: &[Row], part: &mut Part, said: &Value, before: &Snapshot) -> bool {
     let refusals = || said["refused"].as_array().into_iter().flatten();
     let refused: Vec<Bytes> = refusals().map(|r| review::bytes(r, "path")).collect();
     let reasons: String = refusals().filter_map(|r| r["reason"].as_str()).collect();
+    let file = |path: &Bytes| before.entries.get(path)?.same_as.clone();
+    // All names of a file that has several.
+    let files: BTreeSet<Bytes> = refused.iter().filter_map(file).collect();
     let belongs = |path: &Bytes| {
         let near = |top: &Bytes| is_within(path, top) || is_within(top, path);
         let text = String::from_utf8_lossy(&path.0).into_owned();
-        refused.iter().any(near) || !text.is_empty() && reasons.contains(&text)
+        refused.iter().any(near)
+            || file(path).is_some_and(|file| files.contains(&file))
+            || !text.is_empty() && reasons.contains(&text)
     };
     let mut grown = false;
     for row in rows {

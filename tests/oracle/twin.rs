@@ -307,9 +307,10 @@ impl Twin<'_> {
         if difference.is_some() || last < Stage::Halves {
             return difference;
         }
-        let difference = self.halves(before, after);
-        if difference.is_some() || last < Stage::Revert {
-            return difference;
+        match self.halves(before, after) {
+            Ok(true) if last >= Stage::Revert => {}
+            Ok(_) => return None,
+            Err(difference) => return Some(difference),
         }
         self.revert(before, &found)
     }
