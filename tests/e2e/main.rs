@@ -8,6 +8,7 @@ mod support;
 mod agents;
 mod cases;
 mod cli_contract;
+mod commit_cases;
 mod conflicts;
 mod decide_commit_undo;
 mod drivers;
