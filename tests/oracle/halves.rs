@@ -71,7 +71,7 @@ impl Twin<'_> {
             Err(report) => return Err(failed("first refused")(report)),
         }
         let told = |mut difference: Difference| {
-            difference.report += &format!("\nthe first half: {part:?}");
+            difference.report = format!("{}\nthe first half: {part:?}", difference.report);
             Err(difference)
         };
         let between = Snapshot::of(&self.world.workspace);
