@@ -282,7 +282,10 @@ impl Overlay {
             } else if stat.mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
                 special = Some(stat.mode);
             }
-            handle.node.plain.store(special.is_none(), Ordering::Release);
+            handle
+                .node
+                .plain
+                .store(special.is_none(), Ordering::Release);
         }
         self.room_to_write(&file, offset, data.len() as u64)?;
         let mut done = 0;

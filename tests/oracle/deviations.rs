@@ -136,7 +136,10 @@ pub fn is_half_a_group(before: &Snapshot, after: &Snapshot) -> bool {
     after.sockets.iter().any(|path| {
         let old = before.entries.get(path);
         old.is_some_and(|e| e.letter == 'f' && e.same_as.is_some())
-            || before.entries.values().any(|e| e.same_as.as_ref() == Some(path))
+            || before
+                .entries
+                .values()
+                .any(|e| e.same_as.as_ref() == Some(path))
     })
 }
 
