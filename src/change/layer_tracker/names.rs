@@ -41,7 +41,7 @@ impl Shared {
         let identity = |node: &Node| (node.dev, node.ino, node.file_type, node.size);
         let times = self.0.get(&(old.dev, old.ino))?;
         let known = now.mtime == old.mtime || times.contains(&now.mtime);
-        (identity(old) == identity(&now) && known).then(|| Node {
+        (identity(old) == identity(&now) && known).then_some(Node {
             digest: old.digest,
             ..now
         })
