@@ -111,7 +111,7 @@ impl Stage {
         let attr = self.attr(path)?;
         let opened = self.overlay.open(&me(), attr.id, libc::O_RDONLY)?;
         let mut buffer = vec![0; attr.size as usize + 16];
-        let length = self.overlay.read(opened.handle, 0, &mut buffer)?;
+        let length = self.overlay.read(attr.id, opened.handle, 0, &mut buffer)?;
         self.overlay.release(opened.handle);
         buffer.truncate(length);
         Ok(buffer)
@@ -129,8 +129,9 @@ impl Stage {
             }
             Err(e) => return Err(e),
         };
-        let size = self.attr(path)?.size;
-        let written = self.overlay.write(opened.handle, size, data, false);
+        let attr = self.attr(path)?;
+        let file = (attr.id, opened.handle);
+        let written = self.overlay.write(file, attr.size, data, false);
         self.overlay.release(opened.handle);
         written.map(drop)
     }
