@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::super::{
-    Attr, Caller, Changes, Errno, Guard, Options, Overlay, ROOT, Result, Sources, Unguarded,
+    Attr, Caller, Changes, Errno, Guard, NO_HANDLE, Options, Overlay, ROOT, Result, Sources, Unguarded,
 };
 
 /// Lower, upper and work in a directory of their own, and the overlay over them.
@@ -114,6 +114,9 @@ impl Stage {
         let length = self.overlay.read(attr.id, opened.handle, 0, &mut buffer)?;
         self.overlay.release(opened.handle);
         buffer.truncate(length);
+        let mut same = vec![0; attr.size as usize + 16];
+        let length = self.overlay.read(attr.id, NO_HANDLE, 0, &mut same)?;
+        assert_eq!(same[..length], buffer, "without a handle");
         Ok(buffer)
     }
 
@@ -130,7 +133,13 @@ impl Stage {
             Err(e) => return Err(e),
         };
         let attr = self.attr(path)?;
-        let file = (attr.id, opened.handle);
+        // What is written is the same with a handle and without.
+        let handle = if data.len() % 2 == 0 {
+            opened.handle
+        } else {
+            NO_HANDLE
+        };
+        let file = (attr.id, handle);
         let written = self.overlay.write(file, attr.size, data, false);
         self.overlay.release(opened.handle);
         written.map(drop)
