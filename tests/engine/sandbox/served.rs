@@ -47,7 +47,7 @@ const WORK: &str = r"
     echo 12345678 >w; exec 3<>w 4<w; : >w; echo ab >&3; cat <&4; exec 3<&- 4<&-; stat -c '%s %a' w
     exec 3<f 4>>f; rm f h; echo gone >&4; cat <&3; exec 3<&- 4<&-; ls f 2>/dev/null; echo $?
     echo new >v; exec 3<v; mv w v; cat <&3; cat v; exec 3<&-; echo >>v
-    exec 3<r/q/f; echo more >>r/q/f; cat <&3; exec 3<&-; (umask 0222; echo shut >shut); stat -c "%a %s" shut
+    exec 3<r/q/f; echo more >>r/q/f; cat <&3; exec 3<&-; (umask 0222; echo shut >shut); stat -c '%a %s' shut
     cp --reflink=never v copy; dd if=copy of=v bs=1 count=2 seek=9 conv=notrunc 2>/dev/null; cksum <v
     fallocate -l 8192 v; fallocate -p -o 0 -l 4096 v; cksum <v; truncate -s 3 v; cksum <v; stat -c %s v
     i=0; n=$(printf 'd%.0s' $(seq 50))
