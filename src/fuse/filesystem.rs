@@ -17,8 +17,8 @@ use fuser::{
 
 use super::translate::{attributes, caller, errno, kind, nothing, parts, set_time};
 use crate::overlay::{
-    Attr, Caller, Changes, EXTENDED_SIZE, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR, NO_HANDLE, Opened, Overlay,
-    Result, Seek,
+    Attr, Caller, Changes, EXTENDED_SIZE, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR, NO_HANDLE, Opened,
+    Overlay, Result, Seek,
 };
 use crate::sandbox::spec::CacheMode;
 
@@ -383,10 +383,7 @@ impl Filesystem for Server {
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }
-            match self
-                .overlay
-                .read(ino.0, fh.0, offset, &mut buffer[..size])
-            {
+            match self.overlay.read(ino.0, fh.0, offset, &mut buffer[..size]) {
                 Ok(length) => reply.data(&buffer[..length]),
                 Err(e) => reply.error(errno(e)),
             }

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
-use super::calls::{self, Result, Stat, errno};
 use super::by_node::NO_HANDLE;
+use super::calls::{self, Result, Stat, errno};
 use super::change::New;
 use super::guard::Access;
 use super::inode::{Node, Stamp};
@@ -183,10 +183,7 @@ impl Overlay {
     }
 
     /// Takes the special bits away, as a change of content by an ordinary process does.
-    pub(super) fn strip_special(
-        (dir, name): (BorrowedFd<'_>, &CStr),
-        stat: &Stat,
-    ) -> Result<()> {
+    pub(super) fn strip_special((dir, name): (BorrowedFd<'_>, &CStr), stat: &Stat) -> Result<()> {
         let group = stat.mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP;
         let gone = stat.mode & libc::S_ISUID | if group { libc::S_ISGID } else { 0 };
         if gone == 0 {

@@ -13,6 +13,7 @@ mod mounted;
 mod work;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -101,7 +102,7 @@ fn report(samples: &[Vec<Vec<Sample>>]) -> ExitCode {
             let counted = steps[at].last().map(|s| s.counted.clone());
             let mut line = format!("  {name:<16} {ms:8.2} ms {ratio:6.2}x");
             for (what, count) in counted.iter().flatten().filter(|(_, count)| **count > 0) {
-                line.push_str(&format!("  {what} {count}"));
+                let _ = write!(line, "  {what} {count}");
             }
             println!("{line}");
             if *cache == Some(CacheMode::Extended)
@@ -110,12 +111,19 @@ fn report(samples: &[Vec<Vec<Sample>>]) -> ExitCode {
                     (count > work::FEW).then_some((word, count))
                 })
             {
-                println!("  extended: {} requests `{}`: the kernel should know", asked.1, asked.0);
+                println!(
+                    "  extended: {} requests `{}`: the kernel should know",
+                    asked.1, asked.0
+                );
                 good = false;
             }
         }
     }
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn median(samples: &[Sample]) -> f64 {

@@ -97,9 +97,10 @@ struct Secret;
 
 impl Guard for Secret {
     fn permit(&self, attempt: &Attempt<'_>) -> Result<(), Refusal> {
-        match self.concerns(attempt.layer, attempt.path) && attempt.access != Access::Lookup {
-            true => Err(Refusal::Denied),
-            false => Ok(()),
+        if self.concerns(attempt.layer, attempt.path) && attempt.access != Access::Lookup {
+            Err(Refusal::Denied)
+        } else {
+            Ok(())
         }
     }
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::super::{
-    Attr, Caller, Changes, Errno, Guard, NO_HANDLE, Options, Overlay, ROOT, Result, Sources, Unguarded,
+    Attr, Caller, Changes, Errno, Guard, NO_HANDLE, Options, Overlay, ROOT, Result, Sources,
+    Unguarded,
 };
 
 /// Lower, upper and work in a directory of their own, and the overlay over them.
@@ -134,7 +135,7 @@ impl Stage {
         };
         let attr = self.attr(path)?;
         // What is written is the same with a handle and without.
-        let handle = if data.len() % 2 == 0 {
+        let handle = if data.len().is_multiple_of(2) {
             opened.handle
         } else {
             NO_HANDLE

@@ -2,6 +2,7 @@
 //! both and what they tell each other.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
@@ -216,7 +217,7 @@ fn tell(line: &UnixStream, counting: &overlay::Counting) {
             processor_time().as_micros()
         );
         for (opcode, count) in now.requests {
-            text.push_str(&format!(" {opcode}={count}"));
+            let _ = write!(text, " {opcode}={count}");
         }
         text.push('\n');
         if (&*line).write_all(text.as_bytes()).is_err() {
@@ -237,11 +238,7 @@ fn processor_time() -> Duration {
 }
 
 /// A line for each step: seconds, then what was counted meanwhile.
-fn steps(
-    top: &Path,
-    scale: &Scale,
-    count: &mut dyn FnMut() -> String,
-) -> Result<String, String> {
+fn steps(top: &Path, scale: &Scale, count: &mut dyn FnMut() -> String) -> Result<String, String> {
     let mut told = String::new();
     for step in &STEPS {
         wait(step);
@@ -254,7 +251,7 @@ fn steps(
         told.push_str(&seconds.to_string());
         for (what, now) in parse(&format!("0 {}", count())).counted {
             let was = before.get(&what).copied().unwrap_or_default();
-            told.push_str(&format!(" {what}={}", now.saturating_sub(was)));
+            let _ = write!(told, " {what}={}", now.saturating_sub(was));
         }
         told.push('\n');
     }

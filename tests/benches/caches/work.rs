@@ -49,9 +49,12 @@ pub const STEPS: [Step; 10] = [
     step("list, first", &[], NOW, |top, scale| {
         walk(top) == scale.dirs * scale.files
     }),
-    step("list, again at once", &["lookup", "getattr"], NOW, |top, scale| {
-        walk(top) == scale.dirs * scale.files
-    }),
+    step(
+        "list, again at once",
+        &["lookup", "getattr"],
+        NOW,
+        |top, scale| walk(top) == scale.dirs * scale.files,
+    ),
     step(
         "list, after more than a second",
         &["lookup", "getattr"],
@@ -85,15 +88,24 @@ pub const STEPS: [Step; 10] = [
         "read each",
         &["open", "release", "lookup", "read"],
         NOW,
-        |top, scale| each(top, scale, |file| fs::read(file).is_ok_and(|b| b.len() > 900)),
+        |top, scale| {
+            each(top, scale, |file| {
+                fs::read(file).is_ok_and(|b| b.len() > 900)
+            })
+        },
     ),
-    step("write files of 64 KiB", &["open", "release"], NOW, |top, scale| {
-        let made = top.join("made");
-        let written = fs::create_dir(&made).is_ok()
-            && (0..scale.written)
-                .all(|n| fs::write(made.join(n.to_string()), vec![7; 65_536]).is_ok());
-        written && fs::remove_dir_all(made).is_ok()
-    }),
+    step(
+        "write files of 64 KiB",
+        &["open", "release"],
+        NOW,
+        |top, scale| {
+            let made = top.join("made");
+            let written = fs::create_dir(&made).is_ok()
+                && (0..scale.written)
+                    .all(|n| fs::write(made.join(n.to_string()), vec![7; 65_536]).is_ok());
+            written && fs::remove_dir_all(made).is_ok()
+        },
+    ),
 ];
 
 const fn step(
@@ -166,7 +178,10 @@ fn walk(top: &Path) -> usize {
 /// Does something with each file, by its path.
 fn each(top: &Path, scale: &Scale, act: impl Fn(&PathBuf) -> bool) -> bool {
     (0..scale.dirs).all(|dir| {
-        (0..scale.files)
-            .all(|file| act(&top.join(format!("d{dir:03}")).join(format!("f{file:05}.txt"))))
+        (0..scale.files).all(|file| {
+            act(&top
+                .join(format!("d{dir:03}"))
+                .join(format!("f{file:05}.txt")))
+        })
     })
 }
