@@ -334,9 +334,15 @@ impl Overlay {
         strip: bool,
     ) -> Result<usize> {
         let (node, file) = self.target(id, handle)?;
-        if strip && !node.plain.swap(true, Ordering::AcqRel) {
-            let file = file.as_fd();
-            Self::strip_special((file, c""), &calls::stat_fd(file)?)?;
+        let mut special = None;
+        if !node.plain.load(Ordering::Acquire) {
+            let stat = calls::stat_fd(file.as_fd())?;
+            if strip {
+                Self::strip_special((file.as_fd(), c""), &stat)?;
+            } else if stat.mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+                special = Some(stat.mode);
+            }
+            node.plain.store(special.is_none(), Ordering::Release);
         }
         self.room_to_write(&file, offset, data.len() as u64)?;
         let mut done = 0;
@@ -348,6 +354,11 @@ impl Overlay {
                 Err(_) if done > 0 => break,
                 Err(e) => return Err(errno(&e)),
             }
+        }
+        if let Some(mode) = special {
+            // A store through a map takes nothing away, but this write of ours does (file_remove_privs()
+            // asks for a capability in the first user namespace).
+            calls::chmod(file.as_fd(), c"", mode)?;
         }
         self.settle(&node, &file)?;
         self.saw_node(&node, Access::Write, done as u64);
