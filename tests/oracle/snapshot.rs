@@ -168,6 +168,11 @@ impl Snapshot {
     pub fn without(mut self, paths: &[Bytes]) -> Self {
         self.entries
             .retain(|path, _| !paths.iter().any(|top| within(path, top)));
+        for entry in self.entries.values_mut() {
+            if entry.same_as.as_ref().is_some_and(|p| paths.contains(p)) {
+                entry.same_as = None;
+            }
+        }
         self
     }
 
@@ -179,6 +184,18 @@ impl Snapshot {
                 && old.data == new.data
             {
                 entry.data.clone_from(&old.data);
+            }
+        }
+        self
+    }
+
+    /// Times of pipes that were written to natively are not known to be those of the stage.
+    pub fn with_pipes_of(mut self, found: &Snapshot) -> Self {
+        for (path, entry) in &mut self.entries {
+            if let Some(new) = found.entries.get(path)
+                && (entry.letter, new.letter, entry.mtime) == ('p', 'p', None)
+            {
+                entry.mtime = new.mtime;
             }
         }
         self
