@@ -37,6 +37,10 @@ pub(super) struct Record {
     pub pure: bool,
     /// Every entry that the host had below is on record.
     pub tree: bool,
+    /// Earlier baselines, each with the number of the commit that merged the host's edits with the
+    /// agent's: since then this record is the agent's side of that merge, and the host has more.
+    #[serde(default)]
+    pub apart: Vec<(u32, Node)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -285,11 +289,26 @@ impl Baseline {
         }
     }
 
+    /// Keeps these bytes.
+    pub fn keep_bytes(&mut self, digest: Digest, bytes: &[u8]) -> io::Result<()> {
+        let path = self.blob(digest);
+        if path.exists() {
+            return Ok(());
+        }
+        let blobs = self.dir.join("blobs");
+        fs::create_dir_all(&blobs)?;
+        let partial = blobs.join(PARTIAL);
+        fs::write(&partial, bytes)?;
+        self.copied += bytes.len() as u64;
+        fs::rename(&partial, &path)
+    }
+
     /// Lets bytes go that were kept ahead of time, unless a record is about the same ones.
     pub fn let_go(&mut self, digest: Digest, size: u64) {
         let needed = |slot: &Slot| {
-            let node = slot.record.node.as_ref();
-            node.is_some_and(|node| node.digest == Some(digest))
+            let apart = slot.record.apart.iter().map(|(_, node)| node);
+            let mut nodes = slot.record.node.iter().chain(apart);
+            nodes.any(|node| node.digest == Some(digest))
         };
         if !self.slots.values().any(needed) && fs::remove_file(self.blob(digest)).is_ok() {
             self.copied = self.copied.saturating_sub(size);

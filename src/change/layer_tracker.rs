@@ -3,6 +3,7 @@
 
 mod index;
 mod learn;
+pub(super) mod merging;
 mod part;
 mod renames;
 mod seal;
@@ -25,7 +26,7 @@ use super::rename::Fingerprint;
 use super::risk::{self, Looks};
 use super::scan::{self, Candidate};
 use super::tracker::is_inside;
-use super::{Change, ChangeError, ChangeKind, Class, Conflict, compare};
+use super::{Change, ChangeError, ChangeKind, Class, Conflict, Merges, compare};
 use crate::RelPath;
 use crate::diff::FileDiff;
 use crate::layer::{
@@ -68,6 +69,7 @@ enum Stands {
 struct Verdict {
     class: Class,
     conflict: Option<Conflict>,
+    merges: Option<Merges>,
     /// May be one end of a rename.
     came: bool,
     went: bool,
@@ -117,6 +119,8 @@ pub(super) struct LayerTracker {
     rules: Option<Rules>,
     known: HashMap<RelPath, Known>,
     host_digests: HostDigests,
+    /// What was found out of conflicts, with the nodes of the three sides.
+    merged: HashMap<RelPath, merging::Found>,
     prints: HashMap<Digest, Option<Arc<Fingerprint>>>,
     rename_diffs: HashMap<(Digest, Digest), (FileDiff, Looks)>,
     /// Old path by new path, of the last scan.
@@ -158,6 +162,7 @@ impl LayerTracker {
             rules,
             known: HashMap::new(),
             host_digests: HostDigests::default(),
+            merged: HashMap::new(),
             prints: HashMap::new(),
             rename_diffs: HashMap::new(),
             renamed: HashMap::new(),
@@ -243,6 +248,10 @@ impl LayerTracker {
             let (kind, after) = (&change.kind, change.after.as_ref());
             if let Stands::Different(conflict) = self.check_host(&path, kind, after, record)? {
                 let class = self.class(change);
+                let merges = match conflict {
+                    Some(Conflict::HostModified) => self.merges(change, access),
+                    _ => None,
+                };
                 let pairs = matches!(
                     change.file_type(),
                     FileType::File | FileType::Symlink | FileType::Dir
@@ -250,6 +259,7 @@ impl LayerTracker {
                 let verdict = Verdict {
                     class,
                     conflict,
+                    merges,
                     came: pairs && *kind == ChangeKind::Added && class != Class::GitObject,
                     went: pairs && *kind == ChangeKind::Deleted,
                 };
@@ -301,6 +311,7 @@ impl LayerTracker {
         let mut change = change.clone();
         change.class = verdict.class;
         change.conflict.clone_from(&verdict.conflict);
+        change.merges.clone_from(&verdict.merges);
         Some((change, *looks))
     }
 
@@ -442,6 +453,7 @@ impl LayerTracker {
                 pure: old.pure,
                 tree: old.tree && is_dir,
                 node,
+                apart: old.apart,
             };
             let write = self.io("writing the baseline in");
             if !is_dir {

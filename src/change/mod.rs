@@ -16,6 +16,7 @@ mod risk;
 mod scan;
 pub mod tracker;
 
+pub use layer_tracker::merging::Sides;
 pub use moved::came_along;
 pub use tracker::{ChangeError, Moves, Tracker};
 
@@ -25,6 +26,7 @@ use crate::LayerPath;
 use crate::RelPath;
 use crate::diff::Item;
 use crate::layer::{Digest, FileType, Node};
+use crate::merge::Region;
 
 /// What became of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -186,6 +188,43 @@ impl Conflict {
     }
 }
 
+/// Whether what both sides made of a file goes together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Merges {
+    /// All of the agent's edits and the host's stand side by side.
+    Clean,
+    /// They do not.
+    Conflicts {
+        /// In how many places edits meet.
+        places: u32,
+        /// The first of them.
+        regions: Vec<Region>,
+    },
+}
+
+impl Merges {
+    /// In a few words.
+    pub fn describe(&self) -> String {
+        match self {
+            Merges::Clean => "merges cleanly".into(),
+            Merges::Conflicts { places: 1, .. } => "conflicts in 1 place".into(),
+            Merges::Conflicts { places, .. } => format!("conflicts in {places} places"),
+        }
+    }
+
+    /// Where edits meet, in words.
+    pub fn places(places: usize, regions: &[Region]) -> String {
+        let shown: Vec<String> = regions.iter().take(8).map(Region::describe).collect();
+        let more = places - shown.len().min(places);
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        format!("both sides changed {}{more}", shown.join(", "))
+    }
+}
+
 /// One path that differs from its baseline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
@@ -212,6 +251,9 @@ pub struct Change {
     pub risks: Vec<Risk>,
     /// Set when the host moved since the baseline was taken.
     pub conflict: Option<Conflict>,
+    /// Of a conflict between two versions of a text file whose base is known: whether they merge.
+    #[serde(default)]
+    pub merges: Option<Merges>,
     /// What can be decided on, in file order.
     pub items: Vec<Item>,
 }

@@ -202,6 +202,7 @@ fn first_sight(entry: &UpperEntry, host: &mut Host, baseline: &mut Baseline) -> 
         pure: is_dir(entry) && !host_dir,
         tree: false,
         node,
+        apart: Vec::new(),
     };
     baseline.set(&entry.path, record.clone())?;
     Ok(record)

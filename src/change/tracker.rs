@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::layer_tracker::{LayerTracker, Look};
-use super::{Change, Conflict};
+use super::{Change, Conflict, Sides};
 use crate::LayerPath;
-use crate::layer::{AccessError, Dirt, Layer, StageAccess};
+use crate::layer::{AccessError, Dirt, Layer, Node, StageAccess};
 use crate::protocol::Contents;
 
 /// Why the change set could not be made.
@@ -132,6 +132,42 @@ impl Tracker {
                 .collect();
             if !own.is_empty() {
                 layer.rebase(own)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The three sides of a file that the host and the agent changed, as they are now; or why
+    /// there is nothing to merge, in words without the path.
+    pub fn sides(&mut self, change: &Change, access: &dyn StageAccess) -> Result<Sides, String> {
+        let mut layers = self.layers.iter_mut();
+        match layers.find(|l| l.name() == change.key.layer) {
+            Some(layer) => layer.sides_now(change, access),
+            None => Err("its layer is not one of the session's".into()),
+        }
+    }
+
+    /// After commit `number` wrote a merge of `key`: the baseline is the agent's side of it, so
+    /// that the host's edits in it never count as something that the agent has taken away.
+    pub fn part(
+        &mut self,
+        key: &LayerPath,
+        number: u32,
+        agreed: &Node,
+        bytes: &[u8],
+    ) -> Result<(), ChangeError> {
+        match self.layers.iter_mut().find(|l| l.name() == key.layer) {
+            Some(layer) => layer.part(&key.path, number, agreed, bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// After commit `number` was undone and its paths rebased: those it had merged have the
+    /// baseline from before it.
+    pub fn rejoin(&mut self, paths: &[LayerPath], number: u32) -> Result<(), ChangeError> {
+        for key in paths {
+            if let Some(layer) = self.layers.iter_mut().find(|l| l.name() == key.layer) {
+                layer.rejoin(&key.path, number)?;
             }
         }
         Ok(())

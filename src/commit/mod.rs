@@ -6,6 +6,7 @@
 //! effect       what an approval means for a path
 //! plan         closure: what has to come along
 //! anchor       the host's files that new names join
+//! merged       the host's edits and the approved ones together
 //! names        where further names of a file lie
 //! steps        subtrees, order
 //! preflight    refuse what can be known; temporary names
@@ -38,6 +39,7 @@ mod host;
 mod kept;
 mod lease;
 mod ledger;
+mod merged;
 mod names;
 mod place;
 mod plan;
@@ -57,6 +59,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+pub use self::merged::{Merged, merged};
 
 use self::ledger::{Action, Source, Standing, Step};
 use self::transaction::Transaction;
@@ -105,6 +109,8 @@ pub enum Outcome {
         number: u32,
         /// What was written, in order.
         paths: Vec<LayerPath>,
+        /// Those of them that were merged with the host's own edits.
+        merged: Vec<LayerPath>,
     },
     /// Nothing was written, or all of it was rolled back.
     Refused {
@@ -115,6 +121,8 @@ pub enum Outcome {
     Planned {
         /// What would be written, in order.
         paths: Vec<LayerPath>,
+        /// Those of them that would be merged with the host's own edits.
+        merged: Vec<LayerPath>,
     },
     /// There was nothing to do.
     Nothing,
@@ -138,6 +146,9 @@ pub struct Batch<'a> {
     pub changes: &'a BTreeMap<LayerPath, Change>,
     /// What was approved.
     pub approved: Vec<Approved>,
+    /// Of approved changes in conflict: the merge to be written, or why there is none. What is not
+    /// here is refused.
+    pub merged: &'a BTreeMap<LayerPath, Result<Merged, String>>,
     /// The door to the uppers.
     pub access: &'a dyn StageAccess,
     /// `<session>/commits`.
@@ -261,6 +272,7 @@ pub fn plan(batch: &Batch<'_>) -> Result<Outcome, CommitError> {
     Ok(match prepared(batch, roots)? {
         Ok((transaction, ..)) => Outcome::Planned {
             paths: transaction.paths,
+            merged: transaction.merged,
         },
         Err(outcome) => outcome,
     })
@@ -286,6 +298,7 @@ fn prepared<'a>(
         roots,
         steps,
         paths: plan.paths,
+        merged: plan.merged,
         store: batch.store,
         number: batch.number,
         undoes: None,
@@ -370,6 +383,7 @@ pub fn undo(
         roots,
         steps,
         paths: loaded.paths,
+        merged: Vec::new(),
         store,
         number,
         undoes: Some(undoes),

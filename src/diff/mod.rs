@@ -20,6 +20,7 @@ mod tests;
 
 pub use compute::{Eof, FileDiff, Hunk, as_text, diff, is_binary};
 pub use item::items;
+pub(crate) use lines::{Lines, join};
 pub use patch::{PatchEntry, patch};
 pub use rows::{DiffRow, RowKind, rows};
 pub use select::{SelectError, select};

@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use crate::LayerPath;
 use crate::commit::Outcome;
 use crate::diff::ItemRef;
-use crate::layer::{AccessError, Digest};
+use crate::layer::{AccessError, Digest, Node};
 use crate::policy::{Answer, Observations, Pattern, Scope};
 use crate::sandbox::spec::TerminalSize;
 use crate::session::state::{SessionState, Update};
 
 /// Version of these messages; part of the socket's path, so that versions never meet by accident.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// What a client may do. Enforced by the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -111,6 +111,8 @@ pub enum Request {
         all: bool,
         /// With `all`: ignored changes too.
         ignored: bool,
+        /// Where the host has changed a file as well: write the merge, if it is clean.
+        merge: bool,
         /// Plan and check only.
         dry_run: bool,
         /// For how many commits, this one included, undo is kept; `None` is the session's setting.
@@ -120,6 +122,8 @@ pub enum Request {
     Undo,
     /// Both sides of a change, for a diff.
     Contents(LayerPath),
+    /// What a commit of the whole change with `merge` would make of the host's file.
+    Merged(LayerPath),
     /// End the command.
     Stop,
     /// Throw the staged side away; refused while the command runs.
@@ -161,6 +165,23 @@ pub struct Contents {
     pub too_large: bool,
 }
 
+/// A file of which host and agent changed something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergedFile {
+    /// Digest of the change this belongs to.
+    pub digest: Digest,
+    /// The host's file now.
+    pub host: Node,
+    /// Its bytes.
+    #[serde(with = "crate::path::exact_bytes")]
+    pub host_bytes: Vec<u8>,
+    /// What would be written.
+    pub node: Node,
+    /// Its bytes.
+    #[serde(with = "crate::path::exact_bytes")]
+    pub bytes: Vec<u8>,
+}
+
 /// Answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
@@ -172,6 +193,8 @@ pub enum Reply {
     Outcome(Outcome),
     /// Answer to [`Request::Contents`].
     Contents(Contents),
+    /// Answer to [`Request::Merged`]: the merge, or why there is none.
+    Merged(Box<Result<MergedFile, String>>),
     /// Answer to [`Request::Observed`]; `None` when nothing is counted in this session.
     Observed(Option<Box<Observations>>),
 }

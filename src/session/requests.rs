@@ -49,9 +49,11 @@ impl Session {
             return Err(Failure::NotRunning);
         };
         let needed = match request {
-            Request::Rescan | Request::Contents(_) | Request::Observed | Request::Detach => {
-                Role::Observer
-            }
+            Request::Rescan
+            | Request::Contents(_)
+            | Request::Merged(_)
+            | Request::Observed
+            | Request::Detach => Role::Observer,
             Request::Decide { .. } => Role::Reviewer,
             _ => Role::Driver,
         };
@@ -65,6 +67,7 @@ impl Session {
                 | Request::Commit { .. }
                 | Request::Undo
                 | Request::Contents(_)
+                | Request::Merged(_)
                 | Request::Discard
         );
         if on_stage && self.state.run == Some(RunState::Discarded) {
@@ -138,9 +141,10 @@ impl Session {
             Request::Commit {
                 all,
                 ignored,
+                merge,
                 dry_run,
                 keep_undo,
-            } => match self.commit(all, ignored, dry_run, keep_undo, to) {
+            } => match self.commit(all, ignored, (merge, dry_run), keep_undo, to) {
                 Some(result) => result,
                 None => return,
             },
@@ -161,6 +165,14 @@ impl Session {
                 Some(change) => {
                     let change = Box::new(change.clone());
                     self.push_job(Job::Contents(change, to));
+                    return;
+                }
+                None => Err(Failure::UnknownPath(key)),
+            },
+            Request::Merged(key) => match self.state.changes.get(&key) {
+                Some(change) => {
+                    let change = Box::new(change.clone());
+                    self.push_job(Job::Merge(change, to));
                     return;
                 }
                 None => Err(Failure::UnknownPath(key)),
@@ -244,7 +256,7 @@ impl Session {
         &mut self,
         all: bool,
         ignored: bool,
-        dry_run: bool,
+        (merge, dry_run): (bool, bool),
         keep_undo: Option<u32>,
         to: ReplyTo,
     ) -> Option<Result<Reply, Failure>> {
@@ -275,6 +287,7 @@ impl Session {
             changes: self.state.changes.clone(),
             approved,
             number,
+            merge,
             dry_run,
             prune_before: self.prune_before(number, keep_undo),
             reply_to: to,
@@ -287,7 +300,7 @@ impl Session {
     /// Agrees on how a commit or an undo ended.
     pub(super) fn committed(&mut self, outcome: &Outcome, undoes: Option<u32>, to: ReplyTo) {
         match outcome {
-            Outcome::Committed { number, paths } => {
+            Outcome::Committed { number, paths, .. } => {
                 let record = CommitRecord {
                     number: *number,
                     undoes,

@@ -10,12 +10,17 @@ use crossbeam_channel::{Receiver, Sender};
 
 use super::event::{ClientId, Event};
 use crate::LayerPath;
-use crate::change::{Change, ChangeError, Moves, Tracker};
-use crate::commit::{self, Approved, Batch, CommitError, Outcome};
+use crate::change::{Change, ChangeError, Moves, Sides, Tracker};
+use crate::commit::{self, Approved, Batch, CommitError, Merged, Outcome, Selection};
 use crate::layer::{AccessError, Layer, NearAccess, StageAccess};
-use crate::protocol::{Failure, Reply, Request};
+use crate::protocol::{Failure, MergedFile, Reply, Request};
 use crate::sandbox::ExitStatus;
 use crate::watch::Moved;
+
+/// Bytes that a commit merges at most.
+const MERGED_AT_MOST: usize = 128 << 20;
+
+type Merges = BTreeMap<LayerPath, Result<Merged, String>>;
 
 /// Whom a job's end is told.
 pub type ReplyTo = Option<(ClientId, u64)>;
@@ -48,6 +53,8 @@ pub enum Job {
         approved: Vec<Approved>,
         /// Number of the commit.
         number: u32,
+        /// Merge where the host has changed a file as well.
+        merge: bool,
         /// Plan only.
         dry_run: bool,
         /// Once committed, undo is given up for the commits numbered below this.
@@ -66,6 +73,8 @@ pub enum Job {
     },
     /// Both sides of a change.
     Contents(Box<Change>, ReplyTo),
+    /// What a merge of a change with the host's file would be.
+    Merge(Box<Change>, ReplyTo),
     /// `syncfs` of the uppers: the command has ended.
     Sync,
     /// Remove the staged side.
@@ -80,6 +89,7 @@ impl Job {
             Job::Scan(Then::Answer(to))
             | Job::Revert(_, to)
             | Job::Contents(_, to)
+            | Job::Merge(_, to)
             | Job::Discard(to) => *to,
             Job::Commit { reply_to, .. } | Job::Undo { reply_to, .. } => *reply_to,
             Job::Scan(Then::Rest | Then::Conclude(_)) | Job::Look | Job::Sync => None,
@@ -214,17 +224,23 @@ impl Worker {
                 changes,
                 approved,
                 number,
+                merge,
                 dry_run,
                 prune_before,
                 reply_to,
             } => {
-                let ended = self.commit(&changes, approved, number, dry_run);
+                let merged = if merge {
+                    self.merge_all(&approved)
+                } else {
+                    Merges::new()
+                };
+                let ended = self.commit(&changes, approved, &merged, number, dry_run);
                 if matches!(ended, Ok(Outcome::Committed { .. }))
                     && let Err(error) = commit::prune(&self.commits, prune_before)
                 {
                     tracing::warn!(%error, "giving up old pre-images");
                 }
-                self.committed(ended, number, None, reply_to)
+                self.committed(ended, number, None, merged, reply_to)
             }
             Job::Undo {
                 undoes,
@@ -232,7 +248,7 @@ impl Worker {
                 reply_to,
             } => {
                 let ended = commit::undo(&self.layers, &self.commits, undoes, number);
-                self.committed(ended, number, Some(undoes), reply_to)
+                self.committed(ended, number, Some(undoes), Merges::new(), reply_to)
             }
             Job::Contents(change, reply_to) => {
                 let Some(access) = self.access.clone() else {
@@ -244,6 +260,20 @@ impl Worker {
                     .map(Reply::Contents)
                     .map_err(|e| Failure::Other(e.to_string()));
                 JobDone::Replied(reply_to, result)
+            }
+            Job::Merge(change, reply_to) => {
+                let approved = Approved {
+                    change: *change,
+                    selection: Selection::Whole,
+                };
+                let result = self.merge_one(&approved).map(|(sides, merged)| MergedFile {
+                    digest: approved.change.digest,
+                    host: merged.host,
+                    host_bytes: sides.host.1,
+                    node: merged.node,
+                    bytes: merged.bytes,
+                });
+                JobDone::Replied(reply_to, Ok(Reply::Merged(Box::new(result))))
             }
             Job::Sync => {
                 self.sync();
@@ -287,6 +317,7 @@ impl Worker {
         &mut self,
         changes: &BTreeMap<LayerPath, Change>,
         approved: Vec<Approved>,
+        merged: &Merges,
         number: u32,
         dry_run: bool,
     ) -> Result<Outcome, CommitError> {
@@ -297,6 +328,7 @@ impl Worker {
             layers: &self.layers,
             changes,
             approved,
+            merged,
             access: &*access,
             store: &self.commits,
             number,
@@ -314,6 +346,7 @@ impl Worker {
         ended: Result<Outcome, CommitError>,
         number: u32,
         undoes: Option<u32>,
+        merged: Merges,
         reply_to: ReplyTo,
     ) -> JobDone {
         let outcome = match ended {
@@ -328,7 +361,7 @@ impl Worker {
             }
         };
         let rebased = match &outcome {
-            Outcome::Committed { paths, .. } => self.tracker.rebase(paths),
+            Outcome::Committed { paths, .. } => self.rebase(paths, number, undoes, &merged),
             Outcome::Refused { refusals } => {
                 // A store through a mapping may leave a file's times alone: what was refused is
                 // read anew, whatever its stat says.
@@ -344,6 +377,57 @@ impl Worker {
             undoes,
             scanned,
             reply_to,
+        }
+    }
+
+    /// Merges every approved change that is in conflict with the host's file.
+    fn merge_all(&mut self, approved: &[Approved]) -> Merges {
+        let mut room = MERGED_AT_MOST;
+        let mut merges = Merges::new();
+        for one in approved.iter().filter(|a| a.change.conflict.is_some()) {
+            let merged = self.merge_one(one).and_then(|(_, merged)| {
+                let size = merged.bytes.len() + merged.agreed_bytes.len();
+                room = room.checked_sub(size).ok_or_else(|| {
+                    "too much is to be merged at once; commit fewer files together".to_owned()
+                })?;
+                Ok(merged)
+            });
+            merges.insert(one.change.key.clone(), merged);
+        }
+        merges
+    }
+
+    fn merge_one(&mut self, approved: &Approved) -> Result<(Sides, Merged), String> {
+        let Some(access) = self.access.clone() else {
+            return Err(Failure::Discarded.to_string());
+        };
+        let sides = self.tracker.sides(&approved.change, &*access)?;
+        let merged = commit::merged(approved, &sides)?;
+        Ok((sides, merged))
+    }
+
+    /// The baseline after a commit or an undo.
+    fn rebase(
+        &mut self,
+        paths: &[LayerPath],
+        number: u32,
+        undoes: Option<u32>,
+        merges: &Merges,
+    ) -> Result<(), ChangeError> {
+        let (merged, plain): (Vec<LayerPath>, Vec<LayerPath>) = paths
+            .iter()
+            .cloned()
+            .partition(|key| matches!(merges.get(key), Some(Ok(_))));
+        self.tracker.rebase(&plain)?;
+        for key in merged {
+            if let Some(Ok(merged)) = merges.get(&key) {
+                self.tracker
+                    .part(&key, number, &merged.agreed, &merged.agreed_bytes)?;
+            }
+        }
+        match undoes {
+            Some(undone) => self.tracker.rejoin(paths, undone),
+            None => Ok(()),
         }
     }
 

@@ -17,6 +17,7 @@ mod hard_to_see;
 mod impossible;
 mod keys;
 mod live;
+mod merging;
 mod mounts;
 mod places;
 mod presets;

@@ -151,6 +151,7 @@ impl Session {
             digest,
             risks: risks.to_vec(),
             conflict: None,
+            merges: None,
             items: list,
         };
         self.contents.insert(
@@ -328,7 +329,10 @@ impl Screen {
             theme: Theme::load("dark", None, Depth::True).expect("the dark theme"),
             size,
             asked: Vec::new(),
-            plan: Some(Outcome::Planned { paths: Vec::new() }),
+            plan: Some(Outcome::Planned {
+                paths: Vec::new(),
+                merged: Vec::new(),
+            }),
             left: None,
             suspended: 0,
             clock: Duration::ZERO,

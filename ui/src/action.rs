@@ -220,6 +220,7 @@ actions! {
     AgentHistoryDown "agent-history-down" ["shift-pagedown"] AGENT Agent "scroll the agent's history down" ""
 
     Accept "accept" ["y"] ASK Ask "yes (only once the page was shown to its end and no key came for 0.4 s)" ""
+    Merge "merge" ["m"] ASK Ask "plan the commit anew, with the host's edits and the agent's merged where they merge cleanly" ""
     Deny "deny" ["n", "d", "esc", "q"] DENY Ask "no" ""
 
     AnswerAccess "answer-access" ["enter"] QUESTION Ask "answer a rule's question as marked (deny unless changed); once no key came for 0.4 s" ""

@@ -272,6 +272,7 @@ impl LayerTracker {
             ),
             risks: Vec::new(),
             conflict: None,
+            merges: None,
             items: diff::items(&kind, before.as_ref(), after.as_ref(), compared),
             kind,
             before,

@@ -173,6 +173,7 @@ impl Scene {
             removed: diff.removed,
             risks: Vec::new(),
             conflict: None,
+            merges: None,
             kind,
             before,
             after,
@@ -253,6 +254,7 @@ impl Scene {
             layers: &self.layers,
             changes,
             approved,
+            merged: &BTreeMap::new(),
             access: &access,
             store: &self.store,
             number,
@@ -423,6 +425,7 @@ pub fn deep_rows(agent: &Path) -> Vec<Change> {
             digest: Digest::of(path.as_bytes()),
             risks: Vec::new(),
             conflict: None,
+            merges: None,
             items: Vec::new(),
         });
         if meta.is_file() {

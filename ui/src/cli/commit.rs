@@ -20,8 +20,9 @@ use super::{json, report};
 
 /// Write approved changes to the host, all of them or none
 ///
-/// Refused, with nothing written, when the host has changed one of the files meanwhile, or the
-/// agent has after it was approved. `undo` takes it back.
+/// Refused, with nothing written, when the host has changed one of the files meanwhile (unless
+/// `--merge` can put both sides together), or the agent has after it was approved. `undo` takes it
+/// back.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -35,6 +36,10 @@ pub struct Args {
     /// With --all: files ignored by git's rules too
     #[arg(long, requires = "all")]
     ignored: bool,
+    /// Where the host has changed a file as well: write both sides' edits, if they merge cleanly
+    /// (`diff --merged` shows them)
+    #[arg(long)]
+    merge: bool,
     /// Check, and say what would be written
     #[arg(long)]
     dry_run: bool,
@@ -59,6 +64,7 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     let request = Request::Commit {
         all: args.all,
         ignored: args.ignored,
+        merge: args.merge,
         dry_run: args.dry_run,
         keep_undo: args.keep_undo,
     };

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use pvisor::LayerPath;
-use pvisor::change::{Change, Class};
+use pvisor::change::{Change, ChangeKind, Class};
 use pvisor::diff::patch::{PatchEntry, left_out, patch};
 use pvisor::layer::{FileType, WORKSPACE};
 use pvisor::protocol::{Contents, Reply, Request, Role, Target};
@@ -14,7 +14,7 @@ use pvisor::text::visible;
 
 use super::connection::Connection;
 use super::context::Context;
-use super::error::{CliError, USAGE};
+use super::error::{CliError, REFUSED, USAGE};
 use super::path_args::PathArgs;
 use super::targets::{self, Items};
 
@@ -26,11 +26,17 @@ const ATTEMPTS: usize = 5;
 /// Without paths: the workspace's changes, without those that git ignores and those below a `.git`
 /// (git applies none there); name them to see them. To a terminal the text is sanitised, to a pipe
 /// or a file it is exact.
+///
+/// With `--merged`: what `commit --merge` of everything would change on the host as it is now.
+/// Files that do not merge are named on standard error with the places, and the status is 1.
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "pvisor-tui diff [S] [PATH]...")]
+#[command(override_usage = "pvisor-tui diff [S] [--merged] [PATH]...")]
 pub struct Args {
     #[command(flatten)]
     paths: PathArgs,
+    /// Against the host as it is now, its own edits merged in
+    #[arg(long)]
+    merged: bool,
 }
 
 /// Carries it out.
@@ -46,9 +52,21 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     };
     let mut layer = WORKSPACE.to_owned();
     let mut complete = true;
+    let mut conflicts = false;
     for key in keys {
-        let Some((change, contents)) = read(&mut connection, &key)? else {
-            continue;
+        let read = if args.merged {
+            read_merged(&mut connection, &key)?
+        } else {
+            read(&mut connection, &key)?.map(Ok)
+        };
+        let (change, contents) = match read {
+            Some(Ok(read)) => read,
+            Some(Err(why)) => {
+                conflicts = true;
+                eprintln_safe(&format!("conflict in {key}: {why}"));
+                continue;
+            }
+            None => continue,
         };
         // git skips what stands before the first header.
         if change.key.layer != layer {
@@ -76,10 +94,10 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
             });
         }
     }
-    Ok(if complete {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(USAGE)
+    Ok(match (complete, conflicts) {
+        (false, _) => ExitCode::from(USAGE),
+        (true, true) => ExitCode::from(REFUSED),
+        (true, false) => ExitCode::SUCCESS,
     })
 }
 
@@ -150,6 +168,45 @@ fn read(
             && contents.digest == change.digest
         {
             return Ok(Some((change, contents)));
+        }
+        connection.refresh()?;
+    }
+    Err(
+        CliError::refused(format!("{key} keeps changing while it is read"))
+            .hint("try again, or `pvisor-tui stop` the command"),
+    )
+}
+
+/// A change as `commit --merge` would carry it out, or why it would not; `None` when it is gone by
+/// now.
+fn read_merged(
+    connection: &mut Connection,
+    key: &LayerPath,
+) -> Result<Option<Result<(Change, Contents), String>>, CliError> {
+    for _ in 0..ATTEMPTS {
+        let Some(mut change) = connection.state.changes.get(key).cloned() else {
+            return Ok(None);
+        };
+        if change.conflict.is_none() {
+            return Ok(read(connection, key)?.map(Ok));
+        }
+        if let Reply::Merged(answer) = connection.call(Request::Merged(key.clone()))? {
+            let merged = match *answer {
+                Ok(merged) => merged,
+                Err(why) => return Ok(Some(Err(why))),
+            };
+            if merged.digest == change.digest {
+                change.kind = ChangeKind::Modified;
+                change.before = Some(merged.host);
+                change.after = Some(merged.node);
+                let contents = Contents {
+                    digest: merged.digest,
+                    before: Some(merged.host_bytes),
+                    after: Some(merged.bytes),
+                    too_large: false,
+                };
+                return Ok(Some(Ok((change, contents))));
+            }
         }
         connection.refresh()?;
     }

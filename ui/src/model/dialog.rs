@@ -44,7 +44,10 @@ pub struct TextLine {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// Writing what is approved to the host.
-    Commit,
+    Commit {
+        /// Merged where the host has changed a file as well.
+        merge: bool,
+    },
     /// Putting back what this commit wrote.
     UndoCommit(u32),
     /// Taking changes back in the agent's view.
@@ -113,6 +116,8 @@ pub struct Confirm {
     pub lines: Vec<PageLine>,
     /// Whether anything stands in the way.
     pub check: Check,
+    /// A commit is refused for files that would merge cleanly.
+    pub can_merge: bool,
     /// First line on the screen.
     pub top: usize,
     /// When the page was first drawn as it stands.
@@ -125,7 +130,7 @@ impl Confirm {
     /// A page that is not drawn yet.
     pub fn new(subject: Subject, number: u64, hash: Digest, lines: Vec<PageLine>) -> Self {
         let check = match subject {
-            Subject::Commit => Check::Waiting,
+            Subject::Commit { .. } => Check::Waiting,
             _ => Check::Unneeded,
         };
         Self {
@@ -134,6 +139,7 @@ impl Confirm {
             hash,
             lines,
             check,
+            can_merge: false,
             top: 0,
             drawn: None,
             seen: 0,

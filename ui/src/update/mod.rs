@@ -238,6 +238,7 @@ fn named(
         Name::AgentHistoryUp => talk::history(model, 1),
         Name::AgentHistoryDown => talk::history(model, -1),
         Name::Accept => pages::accept(model, state, last_key),
+        Name::Merge => pages::merge(model, state),
         Name::Deny => pages::deny(model),
         Name::AnswerAccess
         | Name::AllowAccess

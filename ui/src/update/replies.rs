@@ -140,7 +140,7 @@ fn names(keys: &[LayerPath]) -> String {
 
 fn say_outcome(model: &mut Model, word: &str, outcome: &Outcome) {
     match outcome {
-        Outcome::Committed { number, paths } => model.say(
+        Outcome::Committed { number, paths, .. } => model.say(
             Severity::Info,
             format!(
                 "Commit {number}: {word} {}.",

@@ -14,7 +14,7 @@ use crate::widget::pane;
 /// Draws the page.
 pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene, page: &Confirm, layout: &mut Layout) {
     let title: &[u8] = match page.subject {
-        Subject::Commit => b"commit",
+        Subject::Commit { .. } => b"commit",
         Subject::UndoCommit(_) => b"undo a commit",
         Subject::Revert(_) => b"take back",
         Subject::Discard => b"discard",
@@ -65,6 +65,11 @@ fn answer(scene: Scene, page: &Confirm, below: usize) -> (&'static str, String) 
             );
         }
         Check::Failed(_) | Check::Done(Outcome::Refused { .. } | Outcome::Unsettled { .. }) => {
+            if page.can_merge {
+                let merge = key(Name::Merge);
+                let text = format!("refused as it stands.  {merge}: plan with merges  {no}");
+                return ("page.bad", text);
+            }
             return ("page.bad", format!("this cannot be done.  {no}"));
         }
         Check::Done(Outcome::Nothing) => {
@@ -84,7 +89,8 @@ fn answer(scene: Scene, page: &Confirm, below: usize) -> (&'static str, String) 
         .is_some_and(|t| t <= scene.model.now);
     if armed {
         let what = match &page.subject {
-            Subject::Commit => "commit",
+            Subject::Commit { merge: true } => "commit with the merges",
+            Subject::Commit { .. } => "commit",
             Subject::UndoCommit(_) => "put it back",
             Subject::Revert(_) => "take it back",
             Subject::Discard => "throw it away",

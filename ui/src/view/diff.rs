@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use pvisor::change::Change;
+use pvisor::change::{Change, Merges};
 use pvisor::diff::rows::{DiffRow, RowKind};
 use pvisor::diff::{Item, ItemId};
 use pvisor::review::{FileDecision, Summary, Verdict, line_verdict, reason};
@@ -117,6 +117,11 @@ fn draw_head(buf: &mut Buffer, row: Rect, scene: Scene, change: Option<&Change>)
     }
     if let Some(conflict) = &change.conflict {
         parts.push(("page.bad", conflict.describe()));
+        match &change.merges {
+            Some(merges @ Merges::Clean) => parts.push(("page.warn", merges.describe())),
+            Some(merges) => parts.push(("page.bad", merges.describe())),
+            None => {}
+        }
     }
     let key = scene.model.keymap.key(Name::SinceSeen).unwrap_or_default();
     match diff.document.as_ref() {

@@ -1,7 +1,7 @@
 //! `changes --json`: the change set, with what was decided.
 
 use pvisor::RelPath;
-use pvisor::change::{Change, ChangeKind, Class, Conflict};
+use pvisor::change::{Change, ChangeKind, Class, Conflict, Merges};
 use pvisor::diff::{Item, Span};
 use pvisor::review::{FileDecision, item_summary, reason, summary};
 use pvisor::session::state::SessionState;
@@ -142,6 +142,9 @@ pub struct ChangeInfo {
     pub reason: Option<String>,
     /// What the host did meanwhile, one sentence; null when nothing.
     pub conflict: Option<String>,
+    /// Of a conflict: `clean` when `commit --merge` would take the whole change, else `conflicts`;
+    /// null without a conflict.
+    pub merges: Option<&'static str>,
     /// What can be decided on, in file order.
     pub items: Vec<ItemInfo>,
 }
@@ -204,6 +207,10 @@ impl ChangeInfo {
             decision: summary(change, decision).name(),
             reason: decision.and_then(reason),
             conflict: change.conflict.as_ref().map(Conflict::describe),
+            merges: change.conflict.as_ref().map(|_| match change.merges {
+                Some(Merges::Clean) => "clean",
+                _ => "conflicts",
+            }),
             items: change
                 .items
                 .iter()
