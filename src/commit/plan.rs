@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::change::{Change, ChangeKind, Conflict, Merges};
-use crate::layer::{AccessError, FileType};
+use crate::layer::{AccessError, FileType, Node};
 use crate::{LayerPath, RelPath};
 
 use super::anchor::{self, Anchors};
@@ -280,7 +280,16 @@ impl Planner<'_> {
                 continue;
             }
             if let Some(Effect::Move { before, after, .. }) = self.effects.remove(&key) {
-                let want = effect::whole(&key.path, after);
+                // Which of the agent's names are one file is said by its own entry.
+                let agents = self.batch.changes.get(&key).and_then(|c| c.after.as_ref());
+                let agents = agents.unwrap_or(&after);
+                let node = Node {
+                    dev: agents.dev,
+                    ino: agents.ino,
+                    nlink: agents.nlink,
+                    ..after.clone()
+                };
+                let want = effect::whole(&key.path, node);
                 self.effects.insert(key, Effect::Put { before: None, want });
                 self.effects.insert(old, Effect::Remove { before });
             }

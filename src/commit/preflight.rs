@@ -303,7 +303,15 @@ impl Checks<'_> {
     /// Chooses the step's temporary name.
     fn place(&mut self, root: &Root, step: &mut Step) {
         let key = step.key();
-        match self.parent(root, &key) {
+        let parent = key.path.parent().unwrap_or_default();
+        // Nothing is left beside a new entry that would have to go before its directory is shut;
+        // and a directory that is made unwritable can only be renamed where it is.
+        let alone = matches!(&step.action, Action::Swap { before, .. } if before.is_empty());
+        let chosen = match self.parent(root, &key) {
+            Ok(dir) if alone && dir != parent && root.writable(&parent).is_ok() => Ok(parent),
+            chosen => chosen,
+        };
+        match chosen {
             Ok(dir) => {
                 let name = self.names.next();
                 step.aside = dir.join(name.as_bytes());
@@ -390,11 +398,15 @@ impl Checks<'_> {
             }
         }
         for step in steps {
-            // Taking a name away, and giving back what was there, leaves the others alone.
+            // Taking a name away, also for something else, and giving back what was there, leaves
+            // the others alone.
             let Action::Swap { after, source, .. } = &step.action else {
                 continue;
             };
-            if after.is_empty() || *source != Source::Made {
+            let file = after
+                .first()
+                .is_some_and(|p| p.node.file_type == FileType::File);
+            if !file || *source != Source::Made {
                 continue;
             }
             for (path, node) in pieces(step) {

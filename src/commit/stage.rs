@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 
 use crate::RelPath;
 use crate::diff;
@@ -445,17 +445,11 @@ pub(super) fn copy_sparse(
     buffer: &mut Vec<u8>,
 ) -> io::Result<Digest> {
     buffer.resize(CHUNK, 0);
-    // Where blocks are missing there are holes; else asking for each would cost more than it tells.
-    let has_holes = from.metadata()?.blocks() * 512 < len;
     let mut hasher = ContentHasher::new();
     let mut at = 0;
     let mut written = 0;
     while at < len {
-        let (data, end) = if has_holes {
-            extent(from, at, len)?
-        } else {
-            (at, len)
-        };
+        let (data, end) = extent(from, at, len)?;
         hasher.skip(data - at);
         at = data;
         while at < end {

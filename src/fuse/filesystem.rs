@@ -46,18 +46,20 @@ pub(super) struct Server {
 impl Server {
     pub fn new(overlay: Overlay, cache: CacheMode) -> Self {
         // A lookup that the kernel answers itself is seen by nobody.
-        let watched = overlay.guard().observes() || overlay.guard().decides();
-        let extended = cache == CacheMode::Extended && !watched;
+        let observes = overlay.guard().observes();
+        let extended = cache == CacheMode::Extended && !observes && !overlay.guard().decides();
         Self {
             overlay,
             lifetime: if extended { FOR_EVER } else { BRIEFLY },
-            stable: if watched { BRIEFLY } else { FOR_EVER },
-            counts: watched,
+            stable: if observes { BRIEFLY } else { FOR_EVER },
+            counts: observes,
         }
     }
 
     fn lifetime(&self, attr: &Attr) -> Duration {
-        if attr.stable {
+        if attr.guarded {
+            BRIEFLY
+        } else if attr.stable {
             self.stable
         } else {
             self.lifetime
@@ -448,11 +450,17 @@ impl Filesystem for Server {
                 attr.kind = kind(entry.kind);
                 return reply.add(attr.ino, next, name, &BRIEFLY, &attr, Generation(0));
             };
+            // What is guarded has to be looked up for itself.
+            let lifetime = if attr.guarded {
+                Duration::ZERO
+            } else {
+                self.lifetime(attr)
+            };
             reply.add(
                 INodeNo(attr.id),
                 next,
                 name,
-                &self.lifetime,
+                &lifetime,
                 &attributes(attr),
                 Generation(attr.generation),
             )

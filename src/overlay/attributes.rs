@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -84,6 +85,7 @@ impl Overlay {
         }
         if let Some(mode) = changes.mode {
             calls::chmod(dir, name, mode)?;
+            node.plain.store(false, Ordering::Release);
         }
         if let Some(size) = changes.size {
             self.resize(&place, handle, size, &stat)?;

@@ -234,15 +234,14 @@ impl Overlay {
     pub fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let handle = self.handle(handle)?;
         let file = self.backing(&handle)?;
-        let mut done = 0;
-        while done < buffer.len() {
-            match file.read_at(&mut buffer[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
+        // Of a regular file less than asked for is all there is.
+        let done = loop {
+            match file.read_at(buffer, offset) {
+                Ok(n) => break n,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(errno(&e)),
             }
-        }
+        };
         self.saw_node(&handle.node, Access::Read, done as u64);
         Ok(done)
     }
@@ -251,7 +250,7 @@ impl Overlay {
     pub fn write(&self, handle: u64, offset: u64, data: &[u8], strip: bool) -> Result<usize> {
         let handle = self.handle(handle)?;
         let file = self.backing(&handle)?;
-        if strip {
+        if strip && !handle.node.plain.swap(true, Ordering::AcqRel) {
             Self::strip_special(&file, &calls::stat_fd(file.as_fd())?)?;
         }
         self.room_to_write(&file, offset, data.len() as u64)?;

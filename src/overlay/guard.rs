@@ -69,6 +69,13 @@ pub trait Guard: Send + Sync {
         true
     }
 
+    /// Whether a rule speaks of this path: then each look at it is asked about, and a listing does
+    /// not stand for one.
+    fn concerns(&self, layer: &str, path: &RelPath) -> bool {
+        let _ = (layer, path);
+        self.decides()
+    }
+
     /// Whether [`Guard::observed`] is listened to: otherwise it need not be called.
     fn observes(&self) -> bool;
 }

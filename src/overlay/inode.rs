@@ -126,6 +126,8 @@ pub(super) struct Node {
     pub raising: Mutex<()>,
     /// Set for good once the content is in the upper.
     pub raised: AtomicBool,
+    /// Its mode has no special bits that a write would take away.
+    pub plain: AtomicBool,
     lookups: AtomicU64,
 }
 
@@ -202,6 +204,7 @@ impl Table {
             state: Mutex::new(root),
             raising: Mutex::new(()),
             raised: AtomicBool::new(true),
+            plain: AtomicBool::new(false),
             lookups: AtomicU64::new(1),
         });
         Self {
@@ -345,6 +348,7 @@ impl Table {
             }),
             raising: Mutex::new(()),
             raised: AtomicBool::new(found.upper.is_some()),
+            plain: AtomicBool::new(false),
             lookups: AtomicU64::new(0),
         });
         for key in keys {

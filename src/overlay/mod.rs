@@ -98,6 +98,8 @@ pub struct Attr {
     /// It lies in the upper: nobody but this overlay changes it, or puts something else under its
     /// name.
     pub stable: bool,
+    /// The guard wants to be asked at each look.
+    pub guarded: bool,
     /// Type and permission bits.
     pub mode: u32,
     /// Number of names; 0 once removed.
@@ -237,6 +239,17 @@ impl Overlay {
         self.tree.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a rule speaks of the node; of one of several hard links it may by another name.
+    fn is_guarded(&self, node: &Arc<Node>, stat: &Stat) -> bool {
+        if !self.guard.decides() {
+            return false;
+        }
+        if !node.is_dir() && stat.nlink > 1 {
+            return true;
+        }
+        Self::path(node).is_none_or(|path| self.guard.concerns(&self.layer, &path))
+    }
+
     /// A physical object as this node shows it.
     fn attr(&self, node: &Arc<Node>, stat: &Stat) -> Attr {
         let (nlink, stable) = {
@@ -255,6 +268,7 @@ impl Overlay {
             id: node.id,
             generation: node.generation,
             stable,
+            guarded: self.is_guarded(node, stat),
             mode,
             nlink,
             uid,

@@ -60,6 +60,11 @@ impl Guard for Fence {
         self.inner.observed(layer, path, access, bytes);
     }
 
+    fn concerns(&self, layer: &str, path: &RelPath) -> bool {
+        let inside = |fence: &RelPath| path.is_within(fence);
+        self.fences.iter().any(inside) || self.inner.concerns(layer, path)
+    }
+
     fn decides(&self) -> bool {
         !self.fences.is_empty() || self.inner.decides()
     }

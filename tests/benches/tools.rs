@@ -183,7 +183,8 @@ impl Bench {
     fn report(&self, samples: &[BTreeMap<String, Times>]) -> f64 {
         let first = &samples[0]["native"];
         let columns: Vec<&String> = first.keys().collect();
-        let head: String = columns.iter().map(|c| format!(" {c} |")).collect();
+        let names: Vec<&str> = columns.iter().map(|c| c.as_str()).collect();
+        let head = format!(" {} |", names.join(" | "));
         println!(
             "\nmedian, ms\n| runtime |{head}\n|---|{}",
             "---|".repeat(columns.len())

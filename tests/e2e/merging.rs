@@ -6,7 +6,7 @@ use crate::support::{Live, World, each_user, until};
 const TEN: &str = "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n";
 
 /// A file of ten lines, edited by the agent and then by the host.
-fn both(world: &mut World, agent: &str, host: &str) {
+fn both(world: &World, agent: &str, host: &str) {
     world.host_ok("seq 10 > a.txt");
     world.run(agent);
     world.host_ok(host);
@@ -221,16 +221,22 @@ each_user! {
 }
 
 each_user! {
-    fn a_directory_that_replaced_the_file_on_one_side_is_no_merge(world) {
-        // The host's file became a directory and a file again, the agent's as well.
-        world.host_ok("echo 1 > x; echo 1 > y");
-        world.run("rm x; mkdir x; echo in > x/f; echo 2 > y");
-        world.host_ok("echo person > x; rm y; mkdir y; echo kept > y/f");
+    fn c19_a_directory_replaces_a_file_and_back(world) {
+        world.host_ok("echo f > a; mkdir d; echo 1 > d/1; echo 2 > d/2");
+        world.run("rm a; mkdir a; echo n > a/n; rm -r d; echo file > d");
+        world.host_ok("echo host >> d/2; echo late > d/3");
+        let changes = world.changes();
+        assert_eq!(changes.get("a")["kind"], "type");
+        assert_eq!(changes.get("d")["kind"], "type");
+        assert!(changes.get("d")["conflict"].as_str().is_some_and(|c| c.contains("d/3")));
+        // What would be lost is listed.
+        assert_eq!(changes.get("d/1")["kind"], "deleted");
+        assert_eq!(changes.get("d/2")["merges"], "conflicts");
         let before = world.tree();
-        world.pvisor(["commit", "--all", "--merge"]).done().exits(1).says("x").says("y");
-        before.assert_same(&world.tree(), "neither side is lost");
-        world.host_ok("rm -r y; echo 1 > y; echo 1 > x");
+        world.pvisor(["commit", "--all", "--merge"]).done().exits(1).says("d/3");
+        before.assert_same(&world.tree(), "the later edits stay");
+        world.host_ok("rm d/3; echo 2 > d/2");
         world.pvisor(["commit", "--all"]).ok();
-        assert_eq!(world.text("x/f") + &world.text("y"), "in\n2\n");
+        assert_eq!(world.text("a/n") + &world.text("d"), "n\nfile\n");
     }
 }

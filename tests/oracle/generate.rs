@@ -4,6 +4,8 @@
 mod model;
 mod tree;
 
+use std::collections::BTreeSet;
+
 use super::random::Random;
 use super::script::{Acl, Bytes, Data, Flags, Op, Over, Room, Script, When};
 use model::{Kind, Model};
@@ -19,6 +21,8 @@ pub struct Allowed {
     pub inner_holes: bool,
     /// Entries of the tree with attributes named `user.overlay.*`.
     pub lower_marks: bool,
+    /// Changing an entry of the tree by a descriptor that may not write it, once its name is gone.
+    pub change_removed: bool,
     /// Files without a name, and stretches cut out of a file or moved apart.
     pub tmpfile_and_collapse: bool,
 }
@@ -35,6 +39,7 @@ pub fn script(seed: u64, count: usize, allowed: Allowed) -> Script {
         model,
         allowed,
         ops: Vec::new(),
+        written: BTreeSet::new(),
     };
     while generator.ops.len() < count {
         generator.more();
@@ -52,6 +57,8 @@ struct Generator {
     model: Model,
     allowed: Allowed,
     ops: Vec<Op>,
+    /// Slots that hold a regular file open for writing.
+    written: BTreeSet<u8>,
 }
 
 /// Attributes that scripts set.
@@ -188,7 +195,7 @@ impl Generator {
     /// As editors save: a new file beside, renamed over the old one.
     fn save(&mut self) {
         let path = self.file();
-        let beside = self.model.beside(&path, b".tmp");
+        let beside = model::beside(&path, b".tmp");
         let data = self.data();
         let flags = Flags {
             read: true,
@@ -404,7 +411,7 @@ impl Generator {
                             path: path.clone(),
                             mode: 0o777,
                         });
-                        let within = self.model.inside(&mut self.random, &path);
+                        let within = model::inside(&mut self.random, &path);
                         let flags = Flags {
                             write: true,
                             create: true,
@@ -433,6 +440,11 @@ impl Generator {
                 let create = self.random.chance(30);
                 let path = if create { self.target() } else { self.file() };
                 let reads_only = self.random.chance(40);
+                self.written.remove(&slot);
+                let known = self.model.kind(&path);
+                if !reads_only && (known == Some(Kind::File) || known.is_none() && create) {
+                    self.written.insert(slot);
+                }
                 let flags = Flags {
                     read: true,
                     write: !reads_only,
@@ -474,7 +486,10 @@ impl Generator {
                 }
             }
         };
-        self.push(op);
+        let changes = matches!(op, Op::FdChmod { .. } | Op::FdXattr { .. });
+        if !changes || self.allowed.change_removed || self.written.contains(&slot) {
+            self.push(op);
+        }
         if self.random.chance(10) {
             self.push(Op::Close { slot });
         }

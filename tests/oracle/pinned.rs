@@ -9,6 +9,7 @@ use super::twin::{Setting, Stage, compare};
 /// Name and test.
 pub const TESTS: &[(&str, fn())] = &[
     ("pinned_lower_links_are_split", lower_links),
+    ("pinned_removed_entries_keep_their_mode", removed),
     ("pinned_inner_holes_are_filled", inner_holes),
     ("pinned_lower_marks_are_not_shown", lower_marks),
     ("pinned_lower_directories_need_the_shim", dir_renames),
@@ -77,6 +78,28 @@ fn lower_links() {
     });
     let ops = [append("a"), stat("b")];
     differs(Driver::Overlayfs, |_| {}, &tree, &ops, "stat sees");
+}
+
+fn removed() {
+    let flags = Flags {
+        read: true,
+        ..Flags::default()
+    };
+    let ops = [
+        Op::Open {
+            slot: 0,
+            path: "a".into(),
+            flags,
+            mode: 0,
+        },
+        Op::Unlink { path: "a".into() },
+        Op::FdChmod {
+            slot: 0,
+            mode: 0o600,
+        },
+    ];
+    let class = "fd-chmod 0 <> EEXIST";
+    differs(Driver::Overlayfs, |_| {}, &file("a", 30), &ops, class);
 }
 
 fn inner_holes() {

@@ -47,6 +47,8 @@ pub struct Entry {
 pub struct Snapshot {
     pub entries: BTreeMap<Bytes, Entry>,
     pub sockets: Vec<Bytes>,
+    /// Somebody has stored through a map: around it the kernel writes what it has cached at once.
+    pub mapped: bool,
 }
 
 impl Snapshot {
@@ -148,7 +150,7 @@ impl Snapshot {
             match other.entries.get(path) {
                 None => lines.push(format!("missing: {} {path}", one.letter)),
                 Some(two) => lines.extend(
-                    one.compare(two)
+                    one.compare(two, if self.mapped { FOLIO } else { 0 })
                         .into_iter()
                         .map(|what| format!("{what} at {path:?}")),
                 ),
@@ -195,7 +197,7 @@ fn within(path: &Bytes, top: &Bytes) -> bool {
 }
 
 impl Entry {
-    fn compare(&self, other: &Entry) -> Vec<String> {
+    fn compare(&self, other: &Entry, more: u64) -> Vec<String> {
         let mut lines = Vec::new();
         let mut tell = |what: &str, one: String, two: String| {
             if one != two {
@@ -237,7 +239,7 @@ impl Entry {
             format!("{:?}", self.same_as),
             format!("{:?}", other.same_as),
         );
-        if self.size == other.size && self.hash == other.hash && !self.same_holes(other) {
+        if self.size == other.size && self.hash == other.hash && !self.same_holes(other, more) {
             lines.push(format!(
                 "holes: {:?} ({} on disk) <> {:?} ({} on disk)",
                 self.data, self.allocated, other.data, other.allocated
@@ -246,14 +248,20 @@ impl Entry {
         lines
     }
 
-    /// Blocks that were reserved and never written read as holes or as data, by what is cached:
-    /// for a file that has such blocks no more is demanded than that it takes no more room.
-    fn same_holes(&self, other: &Entry) -> bool {
+    /// Blocks that were reserved and never written read as holes or as data, by what is cached: for
+    /// a file that has such blocks no more is demanded than that it takes no more room. `more` may
+    /// lie around what was stored through a map, on either side.
+    fn same_holes(&self, other: &Entry, more: u64) -> bool {
         let blocks = |(begin, end): &(u64, u64)| end.next_multiple_of(4096) - begin;
         let reserved = self.allocated > self.data.iter().map(blocks).sum();
-        self.data == other.data || reserved && other.allocated <= self.allocated + SLACK
+        self.data == other.data
+            || reserved && other.allocated <= self.allocated + SLACK
+            || more > 0 && other.allocated.abs_diff(self.allocated) <= more
     }
 }
+
+/// What the kernel caches at once at most, here.
+const FOLIO: u64 = 128 * 1024;
 
 /// Attributes and extent tables may take blocks of their own.
 const SLACK: u64 = 3 * 4096;

@@ -118,6 +118,7 @@ fn compare_once(setting: &Setting, script: &Script, last: Stage) -> Verdict {
         let errnos = (native.errno.as_str(), staged.errno.as_str());
         let kernel = setting.driver == Driver::Overlayfs;
         if kernel && !setting.shim && deviations::is_lower_rename(op, errnos, &before)
+            || kernel && deviations::is_removed(op, native, staged)
             || kernel && deviations::is_stale(&script.ops, index, errnos, &before)
         {
             return Verdict::Deviates(index);
@@ -268,8 +269,14 @@ impl Twin<'_> {
         let tree = Snapshot::of(&self.world.workspace);
         // A socket is listed and never committed: what stood in its place stays. A file whose bytes
         // are what they were keeps its holes.
-        let after = &after.clone().with_holes_of(before, &tree);
-        let difference = self.trees(Stage::Commit, after, &tree, &after.sockets);
+        let mut after = after.clone().with_holes_of(before, &tree);
+        after.mapped = self
+            .script
+            .ops
+            .iter()
+            .any(|op| matches!(op, Op::Mmap { .. }));
+        let after = &after;
+        let difference = trees(Stage::Commit, after, &tree, &after.sockets);
         if difference.is_some() || last < Stage::After {
             return difference;
         }
@@ -293,34 +300,11 @@ impl Twin<'_> {
             return Some(Difference::new(Stage::Undo, "refused", report));
         }
         let tree = Snapshot::of(&self.world.workspace);
-        let difference = self.trees(Stage::Undo, before, &tree, &[]);
+        let difference = trees(Stage::Undo, before, &tree, &[]);
         if difference.is_some() || last < Stage::Revert {
             return difference;
         }
         self.revert(before, &found)
-    }
-
-    fn trees(
-        &self,
-        stage: Stage,
-        native: &Snapshot,
-        staged: &Snapshot,
-        sockets: &[Bytes],
-    ) -> Option<Difference> {
-        let (native, staged) = (
-            native.clone().without(sockets),
-            staged.clone().without(sockets),
-        );
-        let lines = native.differences(&staged);
-        let first = lines.first()?;
-        let class = first.split(':').next().unwrap_or_default().to_owned();
-        let shown: Vec<&str> = lines.iter().take(8).map(String::as_str).collect();
-        let report = format!(
-            "{} differences between the expected tree and the one there is, the first:\n  {}",
-            lines.len(),
-            shown.join("\n  ")
-        );
-        Some(Difference::new(stage, class, report))
     }
 
     /// What was undone is there again as changes; reverted, the agent sees the host's tree.
@@ -389,6 +373,29 @@ impl Twin<'_> {
             Err(done.to_string())
         }
     }
+}
+
+/// The first difference between two trees.
+fn trees(
+    stage: Stage,
+    native: &Snapshot,
+    staged: &Snapshot,
+    sockets: &[Bytes],
+) -> Option<Difference> {
+    let (native, staged) = (
+        native.clone().without(sockets),
+        staged.clone().without(sockets),
+    );
+    let lines = native.differences(&staged);
+    let first = lines.first()?;
+    let class = first.split(':').next().unwrap_or_default().to_owned();
+    let shown: Vec<&str> = lines.iter().take(8).map(String::as_str).collect();
+    let report = format!(
+        "{} differences between the expected tree and the one there is, the first:\n  {}",
+        lines.len(),
+        shown.join("\n  ")
+    );
+    Some(Difference::new(stage, class, report))
 }
 
 /// This program, where every user can execute it.

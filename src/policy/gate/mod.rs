@@ -340,6 +340,15 @@ impl Guard for Gate {
         }
     }
 
+    fn concerns(&self, layer: &str, path: &RelPath) -> bool {
+        let hall = &self.hall;
+        hall.room(layer).is_some_and(|at| {
+            hall.matcher
+                .verdict(hall.rooms[at].place(), path, Level::Warn)
+                .is_some()
+        })
+    }
+
     fn decides(&self) -> bool {
         !self.hall.matcher.is_empty()
     }

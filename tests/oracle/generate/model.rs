@@ -98,20 +98,7 @@ impl Model {
         } else {
             self.of(random, Kind::Dir)
         };
-        self.inside(random, &dir)
-    }
-
-    pub fn inside(&self, random: &mut Random, dir: &Bytes) -> Bytes {
-        let name = name(random);
-        join(dir, &name)
-    }
-
-    pub fn beside(&self, path: &Bytes, suffix: &[u8]) -> Bytes {
-        let mut beside = path.0.clone();
-        let last = beside.rsplit(|b| *b == b'/').next().map_or(0, <[u8]>::len);
-        beside.truncate(beside.len() - last + last.min(240));
-        beside.extend_from_slice(suffix);
-        Bytes(beside)
+        inside(random, &dir)
     }
 
     /// Entries below a directory.
@@ -213,6 +200,21 @@ pub fn join(dir: &Bytes, name: &[u8]) -> Bytes {
         return Bytes(name.to_vec());
     }
     Bytes([dir.0.as_slice(), b"/", name].concat())
+}
+
+/// Some name in a directory.
+pub fn inside(random: &mut Random, dir: &Bytes) -> Bytes {
+    let name = name(random);
+    join(dir, &name)
+}
+
+/// A name of its own in the same directory.
+pub fn beside(path: &Bytes, suffix: &[u8]) -> Bytes {
+    let mut beside = path.0.clone();
+    let last = beside.rsplit(|b| *b == b'/').next().map_or(0, <[u8]>::len);
+    beside.truncate(beside.len() - last + last.min(240));
+    beside.extend_from_slice(suffix);
+    Bytes(beside)
 }
 
 /// Mostly plain; every kind of trouble now and then.

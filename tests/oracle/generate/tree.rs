@@ -132,7 +132,7 @@ impl Maker<'_> {
     }
 
     fn links(&mut self) {
-        for _ in 0..1 + self.random.below(4) {
+        for _ in 0..=self.random.below(4) {
             let (from, to) = (self.model.of(self.random, Kind::File), self.place());
             if self.model.kind(&to).is_none() {
                 self.push(Op::Link { from, to });

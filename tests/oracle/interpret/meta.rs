@@ -1,5 +1,7 @@
 //! Everything about an entry but its content and its name.
 
+use std::fmt::Write;
+
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, UtimensatFlags, fchmodat, fstatat};
@@ -136,20 +138,20 @@ pub(super) fn told(stat: &FileStat) -> String {
     let sized = kind == SFlag::S_IFREG || kind == SFlag::S_IFLNK;
     let mut text = format!("{:o}", stat.st_mode);
     if sized {
-        text += &format!(" size {}", stat.st_size);
+        let _ = write!(text, " size {}", stat.st_size);
     }
     if kind != SFlag::S_IFDIR {
-        text += &format!(" names {}", stat.st_nlink);
+        let _ = write!(text, " names {}", stat.st_nlink);
     }
     let own = (
         stat.st_uid == nix::unistd::geteuid().as_raw(),
         stat.st_gid == nix::unistd::getegid().as_raw(),
     );
     if own != (true, true) {
-        text += &format!(" owner {} {}", stat.st_uid, stat.st_gid);
+        let _ = write!(text, " owner {} {}", stat.st_uid, stat.st_gid);
     }
     if stat.st_mtime < FRESH {
-        text += &format!(" mtime {}.{:09}", stat.st_mtime, stat.st_mtime_nsec);
+        let _ = write!(text, " mtime {}.{:09}", stat.st_mtime, stat.st_mtime_nsec);
     }
     text
 }

@@ -42,7 +42,7 @@ impl Interpreter {
                 mkfifoat(self.at(), name(path), mode(*bits)).map(done)
             }
             Op::Bind { path } => self.bind(path),
-            Op::IntoDeleted { dir, from } => self.into_deleted(dir, from),
+            Op::IntoDeleted { dir, from } => self.use_deleted(dir, from),
             Op::List { path } => self.list(path),
             Op::Readlink { path } => {
                 let target = readlinkat(self.at(), name(path))?;
@@ -86,7 +86,7 @@ impl Interpreter {
             .map_err(|e| errno(&e))
     }
 
-    fn into_deleted(&self, dir: &Bytes, from: &Bytes) -> Outcome {
+    fn use_deleted(&self, dir: &Bytes, from: &Bytes) -> Outcome {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let held = openat(self.at(), name(dir), flags, Mode::empty())?;
         unlinkat(self.at(), name(dir), UnlinkatFlags::RemoveDir)?;
