@@ -24,9 +24,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::LayerPath;
 use crate::RelPath;
-use crate::diff::Item;
+use crate::diff::{Item, ItemId};
 use crate::layer::{Digest, FileType, Node};
-use crate::merge::Region;
+use crate::merge::{Region, Standing};
 
 /// What became of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,13 +192,18 @@ impl Conflict {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Merges {
     /// All of the agent's edits and the host's stand side by side.
-    Clean,
+    Clean {
+        /// How each hunk stands.
+        hunks: Vec<(ItemId, Standing)>,
+    },
     /// They do not.
     Conflicts {
         /// In how many places edits meet.
         places: u32,
         /// The first of them.
         regions: Vec<Region>,
+        /// How each hunk stands.
+        hunks: Vec<(ItemId, Standing)>,
     },
 }
 
@@ -206,10 +211,22 @@ impl Merges {
     /// In a few words.
     pub fn describe(&self) -> String {
         match self {
-            Merges::Clean => "merges cleanly".into(),
+            Merges::Clean { .. } => "merges cleanly".into(),
             Merges::Conflicts { places: 1, .. } => "conflicts in 1 place".into(),
             Merges::Conflicts { places, .. } => format!("conflicts in {places} places"),
         }
+    }
+
+    /// Whether all of it merges.
+    pub fn is_clean(&self) -> bool {
+        matches!(self, Merges::Clean { .. })
+    }
+
+    /// How a hunk of the review stands to the host's edits.
+    pub fn standing(&self, item: &ItemId) -> Option<Standing> {
+        let (Merges::Clean { hunks } | Merges::Conflicts { hunks, .. }) = self;
+        let mut known = hunks.iter();
+        known.find_map(|(id, standing)| (id == item).then_some(*standing))
     }
 
     /// Where edits meet, in words.

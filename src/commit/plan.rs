@@ -445,10 +445,12 @@ fn unmerged(change: &Change, conflict: &Conflict) -> String {
     let why = conflict.describe();
     match &change.merges {
         None => why,
-        Some(Merges::Clean) => {
+        Some(Merges::Clean { .. }) => {
             format!("{why}; it merges cleanly with the agent's: `commit --merge` takes it")
         }
-        Some(Merges::Conflicts { places, regions }) if !regions.is_empty() => {
+        Some(Merges::Conflicts {
+            places, regions, ..
+        }) if !regions.is_empty() => {
             let places = Merges::places(*places as usize, regions);
             format!("{why} and does not merge as a whole: {places}")
         }

@@ -16,14 +16,15 @@ each_user! {
     fn a_clean_merge_is_written_shown_before_and_undone(world) {
         both(world, "sed -i s/9/agent/ a.txt", "sed -i s/2/person/ a.txt");
         assert_eq!(world.changes().get("a.txt")["merges"], "clean");
-        world.pvisor(["changes"]).ok().says("merges cleanly");
+        assert!(world.pvisor(["changes"]).ok().out().contains("meanwhile, merges cleanly"));
         let before = world.tree();
         world.pvisor(["commit", "--all"]).done().exits(1).says("a.txt").says("--merge");
         before.assert_same(&world.tree(), "without the flag nothing is merged");
         let planned = world.pvisor(["commit", "--all", "--merge", "--dry-run", "--json"]).ok().json();
         assert_eq!(planned["merged"][0]["path"], "a.txt", "{planned:#}");
         before.assert_same(&world.tree(), "a dry run writes nothing");
-        world.pvisor(["commit", "--all", "--merge"]).ok().says("merged with the host's edits");
+        let said = world.pvisor(["commit", "--all", "--merge"]).ok().out();
+        assert!(said.contains("a.txt (merged with the host's edits)"), "{said}");
         let both = TEN.replace('2', "person").replace('9', "agent");
         assert_eq!(world.text("a.txt"), both);
         // The person's line is not something that the agent took away.
@@ -46,7 +47,7 @@ each_user! {
             "sed -i '1i first' a.txt; sed -i s/5/person/ a.txt",
         );
         assert_eq!(world.changes().get("a.txt")["merges"], "conflicts");
-        world.pvisor(["changes"]).ok().says("conflicts in 1 place");
+        assert!(world.pvisor(["changes"]).ok().out().contains("conflicts in 1 place"));
         let before = world.tree();
         for flags in [&["commit", "--all", "--merge"][..], &["commit", "--all"], &["diff", "--merged"]] {
             world
@@ -132,6 +133,9 @@ each_user! {
         );
         let changes = world.changes();
         assert_eq!(changes.get("a.txt")["merges"], "conflicts");
+        let items = &changes.get("a.txt")["items"];
+        assert_eq!(items[0]["stands"], "still applies");
+        assert_eq!(items[1]["stands"], "conflicts");
         let first = changes.get("a.txt")["items"][0]["id"].as_str().expect("an id").to_owned();
         world.pvisor(["approve", &format!("a.txt#{first}")]).ok();
         world.pvisor(["commit", "--merge"]).ok();

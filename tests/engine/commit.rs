@@ -3,6 +3,7 @@
 
 mod accept;
 mod crash;
+mod merged;
 mod property;
 mod race;
 mod refuse;

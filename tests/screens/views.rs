@@ -242,12 +242,13 @@ fn both_sides() -> Session {
     let mut s = Session::new();
     let change = s.modified(b"merges.txt", b"1\n2\n3\n", b"1\n2\nC\n", &[]);
     change.conflict = Some(Conflict::HostModified);
-    change.merges = Some(Merges::Clean);
+    change.merges = Some(Merges::Clean { hunks: Vec::new() });
     let change = s.modified(b"meets.txt", b"1\n2\n3\n", b"1\n2\nC\n", &[]);
     change.conflict = Some(Conflict::HostModified);
     change.merges = Some(Merges::Conflicts {
         places: 2,
         regions: Vec::new(),
+        hunks: Vec::new(),
     });
     s.added(b"new.txt", b"new\n", &[]);
     s

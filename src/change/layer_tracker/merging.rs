@@ -4,6 +4,7 @@
 use super::{LayerTracker, failed};
 use crate::RelPath;
 use crate::change::{Change, ChangeError, ChangeKind, Conflict, Merges, content};
+use crate::diff;
 use crate::layer::{Digest, FileType, Node, StageAccess};
 use crate::merge::{self, Merge};
 
@@ -42,18 +43,30 @@ impl LayerTracker {
             return found.merges.clone();
         }
         let merges = self.sides(change, access).ok().and_then(|sides| {
+            let (base, host, agent) = (&sides.base.1, &sides.host.1, &sides.agent.1);
+            let diff = diff::diff(base, agent);
+            let hunks = if diff.binary || diff::is_binary(host) {
+                Vec::new()
+            } else {
+                merge::hunks(base, host, agent, &diff)
+            };
             if merge::nodes(&sides.base.0, &sides.host.0, &sides.agent.0).is_err() {
                 return Some(Merges::Conflicts {
                     places: 1,
                     regions: Vec::new(),
+                    hunks,
                 });
             }
-            match merge::merge(&sides.base.1, &sides.host.1, &sides.agent.1) {
-                Merge::Clean(_) => Some(Merges::Clean),
+            match merge::merge(base, host, agent) {
+                Merge::Clean(_) => Some(Merges::Clean { hunks }),
                 Merge::Conflicted(mut regions) => {
                     let places = regions.len() as u32;
                     regions.truncate(PLACES);
-                    Some(Merges::Conflicts { places, regions })
+                    Some(Merges::Conflicts {
+                        places,
+                        regions,
+                        hunks,
+                    })
                 }
                 Merge::Binary => None,
             }

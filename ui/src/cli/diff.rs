@@ -177,12 +177,12 @@ fn read(
     )
 }
 
+/// A change with both sides as a merge leaves them, or why there is none.
+type Merged = Result<(Change, Contents), String>;
+
 /// A change as `commit --merge` would carry it out, or why it would not; `None` when it is gone by
 /// now.
-fn read_merged(
-    connection: &mut Connection,
-    key: &LayerPath,
-) -> Result<Option<Result<(Change, Contents), String>>, CliError> {
+fn read_merged(connection: &mut Connection, key: &LayerPath) -> Result<Option<Merged>, CliError> {
     for _ in 0..ATTEMPTS {
         let Some(mut change) = connection.state.changes.get(key).cloned() else {
             return Ok(None);

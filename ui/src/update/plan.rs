@@ -248,12 +248,16 @@ fn undo_lines(record: Option<&CommitRecord>) -> Vec<PageLine> {
     lines
 }
 
-/// Approved changes in conflict that merge cleanly as a whole.
+/// Approved changes in conflict that merge cleanly, or of which a part is approved that may.
 pub fn mergeable(state: &SessionState) -> impl Iterator<Item = &Change> {
     approved(state)
         .into_iter()
+        .filter(|one| {
+            // Of a part the server alone can tell.
+            let merges = one.change.merges.as_ref();
+            merges.is_some_and(|merges| merges.is_clean() || !one.whole)
+        })
         .map(|one| one.change)
-        .filter(|change| change.conflict.is_some() && change.merges == Some(Merges::Clean))
 }
 
 /// What is said of files that the host has changed as well.

@@ -288,7 +288,7 @@ fn badges(pen: &Pen, change: &Change) -> Vec<(&'static str, String)> {
     let mut words = Vec::new();
     if change.conflict.is_some() {
         let word = match change.merges {
-            Some(Merges::Clean) => "conflict, merges",
+            Some(Merges::Clean { .. }) => "conflict, merges",
             _ => "conflict",
         };
         words.push(("risk.conflict", word.to_owned()));

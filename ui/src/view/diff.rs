@@ -118,7 +118,7 @@ fn draw_head(buf: &mut Buffer, row: Rect, scene: Scene, change: Option<&Change>)
     if let Some(conflict) = &change.conflict {
         parts.push(("page.bad", conflict.describe()));
         match &change.merges {
-            Some(merges @ Merges::Clean) => parts.push(("page.warn", merges.describe())),
+            Some(merges @ Merges::Clean { .. }) => parts.push(("page.warn", merges.describe())),
             Some(merges) => parts.push(("page.bad", merges.describe())),
             None => {}
         }

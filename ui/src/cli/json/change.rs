@@ -3,6 +3,7 @@
 use pvisor::RelPath;
 use pvisor::change::{Change, ChangeKind, Class, Conflict, Merges};
 use pvisor::diff::{Item, Span};
+use pvisor::merge::Standing;
 use pvisor::review::{FileDecision, item_summary, reason, summary};
 use pvisor::session::state::SessionState;
 use pvisor::session::store::SessionRecord;
@@ -171,6 +172,10 @@ pub struct ItemInfo {
     pub new: [u32; 2],
     /// As for the change; `mixed` when lines of it were decided apart.
     pub decision: &'static str,
+    /// Of a hunk whose file the host has changed as well: `still applies` (the host left the lines
+    /// around it alone), `merges cleanly` or `conflicts`. Left out where there is nothing to say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stands: Option<&'static str>,
 }
 
 impl ChangeInfo {
@@ -208,20 +213,20 @@ impl ChangeInfo {
             reason: decision.and_then(reason),
             conflict: change.conflict.as_ref().map(Conflict::describe),
             merges: change.conflict.as_ref().map(|_| match change.merges {
-                Some(Merges::Clean) => "clean",
+                Some(Merges::Clean { .. }) => "clean",
                 _ => "conflicts",
             }),
             items: change
                 .items
                 .iter()
-                .map(|item| ItemInfo::new(item, decision))
+                .map(|item| ItemInfo::new(item, decision, change.merges.as_ref()))
                 .collect(),
         }
     }
 }
 
 impl ItemInfo {
-    fn new(item: &Item, decision: Option<&FileDecision>) -> Self {
+    fn new(item: &Item, decision: Option<&FileDecision>, merges: Option<&Merges>) -> Self {
         let span = |span: Span| [span.start, span.len];
         Self {
             id: item.id.to_string(),
@@ -229,6 +234,9 @@ impl ItemInfo {
             old: span(item.old),
             new: span(item.new),
             decision: item_summary(item, decision).name(),
+            stands: merges
+                .and_then(|merges| merges.standing(&item.id))
+                .map(Standing::name),
         }
     }
 }

@@ -62,7 +62,7 @@ fn absent_sides_are_null_and_a_conflict_is_a_sentence() {
             .is_some_and(|c| c.contains("host"))
     );
     assert_eq!(info["merges"], "conflicts");
-    change.merges = Some(Merges::Clean);
+    change.merges = Some(Merges::Clean { hunks: Vec::new() });
     assert_eq!(value(&ChangeInfo::new(&change, None))["merges"], "clean");
 }
 
