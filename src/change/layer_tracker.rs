@@ -27,11 +27,11 @@ use super::risk::{self, Looks};
 use super::scan::{self, Candidate};
 use super::tracker::is_inside;
 use super::{Change, ChangeError, ChangeKind, Class, Conflict, Merges, compare};
-use crate::RelPath;
 use crate::diff::FileDiff;
 use crate::layer::{
     Digest, FileType, Layer, Node, StageAccess, Tree, UpperEntry, is_of_home, points, read,
 };
+use crate::{LayerPath, RelPath};
 
 /// Largest deleted file that is read (for its digest, its lines and renames).
 const LARGEST_DELETED: u64 = 16 << 20;
@@ -415,8 +415,12 @@ impl LayerTracker {
         }))
     }
 
-    /// See [`super::Tracker::rebase`].
-    pub fn rebase(&mut self, mut paths: BTreeSet<RelPath>) -> Result<(), ChangeError> {
+    /// See [`super::Tracker::rebase_on`].
+    pub fn rebase(
+        &mut self,
+        mut paths: BTreeSet<RelPath>,
+        written: &HashMap<LayerPath, Digest>,
+    ) -> Result<(), ChangeError> {
         self.entries = None;
         let from: Vec<RelPath> = paths
             .iter()
@@ -441,7 +445,11 @@ impl LayerTracker {
                 .host
                 .node(&path)
                 .map_err(|e| failed("looking at", self.layer.root.join(path.as_path()), e))?;
-            let node = self.as_committed(&path, node, known.as_ref());
+            let mut node = self.as_committed(&path, node, known.as_ref());
+            let key = LayerPath::new(self.layer.name.clone(), path.clone());
+            let alike = written
+                .get(&key)
+                .is_some_and(|digest| is_as_written(node.as_mut(), known.as_ref(), *digest));
             let is_dir = node.as_ref().is_some_and(|n| n.file_type == FileType::Dir);
             // A directory without a record lies in one that hides the lower: it is the agent's own.
             let old = self.baseline.get(&path).cloned().unwrap_or(Record {
@@ -458,6 +466,14 @@ impl LayerTracker {
             let write = self.io("writing the baseline in");
             if !is_dir {
                 self.baseline.forget_below(&path).map_err(&write)?;
+            }
+            if alike && let Some(known) = known {
+                let known = Known {
+                    before: record.node.clone(),
+                    found: None,
+                    ..known
+                };
+                self.known.insert(path.clone(), known);
             }
             self.baseline.set(&path, record).map_err(&write)?;
         }
@@ -509,6 +525,26 @@ impl LayerTracker {
         self.known.remove(path);
         self.entries = None;
     }
+}
+
+/// Whether the host's file is the agent's by now, which was written with this digest: then it gets
+/// the digest, and nothing differs any more.
+fn is_as_written(node: Option<&mut Node>, known: Option<&Known>, written: Digest) -> bool {
+    let agents = known
+        .and_then(|known| known.found.as_ref())
+        .and_then(|(change, _)| change.after.as_ref());
+    let (Some(node), Some(agents)) = (node, agents) else {
+        return false;
+    };
+    if node.file_type != FileType::File || agents.digest != Some(written) {
+        return false;
+    }
+    let had = node.digest.replace(written);
+    let alike = compare::kind(Some(node), Some(agents)).is_none();
+    if !alike {
+        node.digest = had;
+    }
+    alike
 }
 
 fn failed(doing: &'static str, path: PathBuf, source: std::io::Error) -> ChangeError {

@@ -2,6 +2,7 @@
 //! counts as a change and how it is classed; never writes to a layer or to the host.
 
 mod baseline;
+pub mod companions;
 mod compare;
 mod conflict;
 mod content;

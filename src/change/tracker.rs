@@ -1,13 +1,14 @@
 //! The tracker: baseline, scan and conflict check of a session's layers. Owns the baseline's files
 //! under `layers/<name>/base`; writes nowhere else, but for the opaque marks of [`Tracker::seal`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use super::layer_tracker::{LayerTracker, Look};
 use super::{Change, Conflict, Sides};
 use crate::LayerPath;
-use crate::layer::{AccessError, Dirt, Layer, Node, StageAccess};
+use crate::commit::{Recovered, Settled};
+use crate::layer::{AccessError, Digest, Dirt, Layer, Node, StageAccess};
 use crate::protocol::Contents;
 
 /// Why the change set could not be made.
@@ -124,6 +125,17 @@ impl Tracker {
     /// After a commit or an undo: the baseline of these paths is what the host has now. A rename
     /// takes its old path along.
     pub fn rebase(&mut self, paths: &[LayerPath]) -> Result<(), ChangeError> {
+        self.rebase_on(paths, &HashMap::new())
+    }
+
+    /// As [`Tracker::rebase`]. `written`: digests of the files that were written whole, which were
+    /// compared while they were; one that still has the agent's size, mode and time is not read
+    /// again.
+    pub fn rebase_on(
+        &mut self,
+        paths: &[LayerPath],
+        written: &HashMap<LayerPath, Digest>,
+    ) -> Result<(), ChangeError> {
         for layer in &mut self.layers {
             let own: BTreeSet<_> = paths
                 .iter()
@@ -131,7 +143,7 @@ impl Tracker {
                 .map(|p| p.path.clone())
                 .collect();
             if !own.is_empty() {
-                layer.rebase(own)?;
+                layer.rebase(own, written)?;
             }
         }
         Ok(())
@@ -171,6 +183,24 @@ impl Tracker {
             }
         }
         Ok(())
+    }
+
+    /// After an unfinished commit or undo was settled: the baselines are what that left.
+    pub fn settled(&mut self, one: &Recovered) -> Result<(), ChangeError> {
+        if one.outcome == Settled::RolledBack {
+            return self.rejoin(&one.paths, one.number);
+        }
+        let parted = |key: &&LayerPath| {
+            let mut layers = self.layers.iter();
+            let layer = layers.find(|l| l.name() == key.layer);
+            layer.is_some_and(|l| l.is_parted(&key.path, one.number))
+        };
+        let plain: Vec<LayerPath> = one.touched.iter().filter(|k| !parted(k)).cloned().collect();
+        self.rebase(&plain)?;
+        match one.undoes {
+            Some(undone) => self.rejoin(&one.touched, undone),
+            None => Ok(()),
+        }
     }
 
     /// Reads these paths anew at the next scan whatever their times say: for a commit that found

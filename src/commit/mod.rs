@@ -14,6 +14,8 @@
 //! publish      exchange under leases, look at what came out
 //! back         the way back, from any state
 //! settle       displaced entries go to the store
+//! late         saves that landed in a displaced inode
+//! turn         one commit at a time in a place
 //! transaction  the order of all that; ledger: what is written down before it is done
 //! host, seam   every writing system call, and where tests interrupt them
 //! ```
@@ -37,6 +39,7 @@ mod dress;
 mod effect;
 mod host;
 mod kept;
+mod late;
 mod lease;
 mod ledger;
 mod merged;
@@ -52,6 +55,7 @@ mod settle;
 mod stage;
 mod steps;
 mod transaction;
+mod turn;
 mod verify;
 
 use std::collections::BTreeMap;
@@ -60,6 +64,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::late::{LateSave, late_saves, late_saves_of};
 pub use self::merged::{Merged, merged};
 
 use self::ledger::{Action, Source, Standing, Step};
@@ -246,8 +251,30 @@ pub struct Recovered {
     pub outcome: Settled,
     /// The paths it was about.
     pub paths: Vec<LayerPath>,
+    /// Those, and what they took along: old names, directories on the way.
+    pub touched: Vec<LayerPath>,
     /// Newer saves of somebody else that a roll-back left in place.
     pub kept: Vec<Refusal>,
+}
+
+impl Recovered {
+    /// What a person is told, in one sentence, the outcome first.
+    pub fn describe(&self) -> String {
+        let what = match self.undoes {
+            Some(undone) => format!("undo of commit {undone}"),
+            None => "commit".to_owned(),
+        };
+        let paths = match self.paths.len() {
+            1 => "1 path".to_owned(),
+            many => format!("{many} paths"),
+        };
+        let became = match self.outcome {
+            Settled::RolledForward => "finished: the host is as after it",
+            Settled::RolledBack => "rolled back: the host is as before it",
+        };
+        let number = self.number;
+        format!("An interrupted {what} was {became} (number {number}, {paths}).")
+    }
 }
 
 /// Carries a batch out: all of it or nothing. An unfinished commit of the same store is settled
@@ -256,7 +283,7 @@ pub fn commit(batch: &Batch<'_>) -> Result<Outcome, CommitError> {
     recover(batch.layers, batch.store)?;
     free_number(batch.store, batch.number)?;
     let roots = transaction::open_roots(batch.layers, &layers_of(batch))?;
-    let _locks = transaction::lock(&roots)?;
+    let _turn = turn::take(&roots)?;
     match prepared(batch, roots)? {
         Ok((transaction, contents, anchors)) => {
             let mut stager = stage::Stager::new(batch.access, anchors);
@@ -378,7 +405,7 @@ pub fn undo(
         return Ok(Outcome::Nothing);
     }
     let roots = transaction::open_roots(layers, &settle::layers(&steps, &[]))?;
-    let _locks = transaction::lock(&roots)?;
+    let _turn = turn::take(&roots)?;
     let mut transaction = Transaction {
         roots,
         steps,
@@ -445,16 +472,80 @@ fn inverse(step: Step, number: u32, index: usize) -> Step {
 }
 
 /// Gives up what undo needs of every finished commit (or undo) numbered below `before`: their
-/// pre-images are removed, and undoing them is refused from now on.
+/// pre-images are removed, and undoing them is refused from now on. One with a late save among them
+/// keeps everything, see [`late_saves`].
 pub fn prune(store: &Path, before: u32) -> Result<(), CommitError> {
     for standing in [Standing::Done, Standing::Undone, Standing::Forgotten] {
         let numbers = ledger::standing_so(store, standing)
             .map_err(|e| CommitError::store("reading the commits in", store, e))?;
         for number in numbers.into_iter().filter(|number| *number < before) {
+            if !late_saves_of(store, number)?.is_empty() {
+                continue;
+            }
             ledger::give_up(store, number)?;
         }
     }
     Ok(())
+}
+
+/// Numbers of the unfinished commits of the store, in order. One of them may be under way.
+pub fn unfinished(store: &Path) -> Result<Vec<u32>, CommitError> {
+    ledger::standing_so(store, Standing::Open)
+        .map_err(|e| CommitError::store("reading the commits in", store, e))
+}
+
+/// The finished commits numbered from `first` on, as if they had been found unfinished and rolled
+/// forward: for a session whose records were cut off before they told of them.
+pub fn finished_from(store: &Path, first: u32) -> Result<Vec<Recovered>, CommitError> {
+    let mut found = Vec::new();
+    for standing in [Standing::Done, Standing::Undone, Standing::Forgotten] {
+        let numbers = ledger::standing_so(store, standing)
+            .map_err(|e| CommitError::store("reading the commits in", store, e))?;
+        for number in numbers.into_iter().filter(|number| *number >= first) {
+            let loaded = ledger::load(store, number)?;
+            found.push(Recovered {
+                number,
+                undoes: loaded.undoes,
+                outcome: Settled::RolledForward,
+                touched: touched(&loaded.paths, &loaded.steps),
+                paths: loaded.paths,
+                kept: Vec::new(),
+            });
+        }
+    }
+    found.sort_by_key(|one| one.number);
+    Ok(found)
+}
+
+fn touched(paths: &[LayerPath], steps: &[Step]) -> Vec<LayerPath> {
+    let mut touched = paths.to_vec();
+    for step in steps {
+        touched.push(step.key());
+        if let Action::Move { from, .. } = &step.action {
+            touched.push(LayerPath::new(step.layer.clone(), from.clone()));
+        }
+    }
+    touched.sort();
+    touched.dedup();
+    touched
+}
+
+/// The lowest number from `at_least` on that no commit of the store has, nor any beyond it.
+pub fn free_from(store: &Path, at_least: u32) -> Result<u32, CommitError> {
+    let mut free = at_least;
+    for standing in [
+        Standing::Open,
+        Standing::Done,
+        Standing::Undone,
+        Standing::Forgotten,
+    ] {
+        let numbers = ledger::standing_so(store, standing)
+            .map_err(|e| CommitError::store("reading the commits in", store, e))?;
+        if let Some(last) = numbers.last() {
+            free = free.max(last.saturating_add(1));
+        }
+    }
+    Ok(free)
 }
 
 /// Settles every unfinished commit of the store: exactly before, or exactly after. Harmless when
@@ -467,13 +558,14 @@ pub fn recover(layers: &[Layer], store: &Path) -> Result<Vec<Recovered>, CommitE
         let begun = ledger::load(store, number)?;
         let wanted = settle::layers(&begun.steps, &begun.paths);
         let roots = transaction::open_roots(layers, &wanted)?;
-        let _locks = transaction::lock(&roots)?;
+        let _turn = turn::take(&roots)?;
         // Whoever held the lock may have gone on, or settled it.
         if ledger::standing(store, number) != Standing::Open {
             continue;
         }
         let loaded = ledger::load(store, number)?;
         let steps = loaded.steps;
+        let touched = touched(&loaded.paths, &steps);
         let mut kept = Vec::new();
         let outcome = if loaded.committed {
             settle::all(&steps, &roots, store, number, loaded.undoes)?;
@@ -489,6 +581,7 @@ pub fn recover(layers: &[Layer], store: &Path) -> Result<Vec<Recovered>, CommitE
             undoes: loaded.undoes,
             outcome,
             paths: loaded.paths,
+            touched,
             kept,
         });
     }

@@ -13,10 +13,16 @@ use crate::layer::FileType;
 use crate::layer::read;
 
 use super::dress::{dress, own};
+use super::lease::Lease;
 use super::ledger::{self, Action, Source, Step};
 use super::place::{Place, Root, below, xattrs};
 use super::stage::copy_sparse;
 use super::{CommitError, host};
+
+/// How often an entry is copied anew because somebody writes to it, and how long is waited before:
+/// two seconds in all. Then what was read last is kept.
+const COPIES: u32 = 40;
+const WRITTEN: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// Moves what a committed batch displaced into the store and closes its ledger.
 pub(super) fn all(
@@ -109,12 +115,54 @@ pub(super) fn relocate(from: &Place, to: &Place) -> io::Result<()> {
         dir: Rc::clone(&to.dir),
         name: std::ffi::CString::new(name)?,
     };
-    host::remove_all(&part)?;
-    copy_tree(from, &part)?;
+    for _ in 0..COPIES {
+        host::remove_all(&part)?;
+        copy_tree(from, &part)?;
+        if is_copied(from, &part)? {
+            break;
+        }
+        // Somebody writes to it, having opened it before it was moved aside.
+        std::thread::sleep(WRITTEN);
+    }
     let opened = read::open_dir(to.dir.as_fd(), b".")?;
     host::sync_file_system(opened.as_fd())?;
     host::rename_new(&part, to)?;
     host::remove_all(from)
+}
+
+/// Whether nobody has a file of the original open for writing, nor has written since it was copied.
+fn is_copied(from: &Place, copy: &Place) -> io::Result<bool> {
+    let (Some(old), Some(new)) = (from.look()?, copy.look()?) else {
+        return Ok(false);
+    };
+    match old.node.file_type {
+        FileType::File => {
+            let idle = from
+                .open()
+                .map_or(true, |file| Lease::try_take(file).is_some());
+            // In this order: who came meanwhile has left a new time.
+            let now = from.look()?.map(|look| (look.node.size, look.node.mtime));
+            Ok(idle && now == Some((new.node.size, new.node.mtime)))
+        }
+        FileType::Dir => {
+            let Ok(names) = from.names() else {
+                return Ok(true);
+            };
+            let (old, new) = (Rc::new(from.handle()?), Rc::new(copy.handle()?));
+            for name in names {
+                let name = std::ffi::CString::new(name)?;
+                let below = |dir: &Rc<std::os::fd::OwnedFd>| Place {
+                    dir: Rc::clone(dir),
+                    name: name.clone(),
+                };
+                if !is_copied(&below(&old), &below(&new))? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        _ => Ok(true),
+    }
 }
 
 /// A directory can only go below another one while its owner may write it.

@@ -9,12 +9,8 @@
 //! Before `Committed` every way out leads back, after it forward.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::{Duration, Instant};
-
-use nix::fcntl::{Flock, FlockArg};
 
 use crate::LayerPath;
 use crate::layer::{Layer, Node};
@@ -24,9 +20,6 @@ use super::place::{Root, words};
 use super::preflight::{self, Measure};
 use super::stage::{self, StageErrorAt};
 use super::{CommitError, Outcome, Refusal, back, host, publish, seam, settle, verify};
-
-/// How long another commit to the same place is waited for.
-const TURN: Duration = Duration::from_secs(10);
 
 /// What is to be carried out.
 pub(super) struct Transaction<'a> {
@@ -56,36 +49,6 @@ pub(super) fn open_roots(
         roots.insert(name.clone(), root);
     }
     Ok(roots)
-}
-
-/// Locks the roots against other commits, in one order everywhere. Held until dropped.
-pub(super) fn lock(roots: &BTreeMap<String, Root>) -> Result<Vec<Flock<File>>, CommitError> {
-    let mut in_order: Vec<&Root> = roots.values().collect();
-    in_order.sort_by(|a, b| a.path.cmp(&b.path));
-    let until = Instant::now() + TURN;
-    let mut locks = Vec::new();
-    for root in in_order {
-        let failed = |e| CommitError::store("locking the root of a layer,", &root.path, e);
-        // A descriptor of its own: two commits of one process exclude each other as well.
-        let mut file = File::open(&root.path).map_err(failed)?;
-        loop {
-            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(lock) => {
-                    locks.push(lock);
-                    break;
-                }
-                Err((back, nix::Error::EWOULDBLOCK | nix::Error::EINTR)) => {
-                    if Instant::now() >= until {
-                        return Err(CommitError::Busy(root.path.clone()));
-                    }
-                    file = back;
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                Err((_, e)) => return Err(failed(e.into())),
-            }
-        }
-    }
-    Ok(locks)
 }
 
 impl Transaction<'_> {

@@ -16,7 +16,10 @@ use fuser::{
 };
 
 use super::translate::{attributes, caller, errno, kind, nothing, parts, set_time};
-use crate::overlay::{Attr, Changes, Opened, Overlay, Result, Seek};
+use crate::overlay::{
+    Attr, Caller, Changes, EXTENDED_SIZE, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR, Opened, Overlay,
+    Result, Seek,
+};
 use crate::sandbox::spec::CacheMode;
 
 /// How long the kernel may believe what it was told, where the lower may be edited meanwhile.
@@ -27,6 +30,10 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Bytes of a request at most; the kernel's own limit is 256 pages.
 const LARGEST: u32 = 1 << 20;
+
+/// As the kernel sends them, in 32 bits.
+const GET_FLAGS: u32 = libc::FS_IOC_GETFLAGS as u32;
+const SET_FLAGS: u32 = libc::FS_IOC_SETFLAGS as u32;
 
 thread_local! {
     /// What was read goes from here into the answer.
@@ -107,6 +114,31 @@ fn sized(reply: ReplyXattr, size: u32, result: Result<Vec<u8>>) {
         Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
         Ok(value) => reply.data(&value),
         Err(e) => reply.error(errno(e)),
+    }
+}
+
+/// What an ioctl about inode flags comes to: the bytes of its answer.
+fn inode_flags(
+    overlay: &Overlay,
+    caller: &Caller,
+    id: u64,
+    cmd: u32,
+    given: &[u8],
+) -> Result<Vec<u8>> {
+    let invalid = crate::overlay::Errno::EINVAL;
+    match cmd {
+        GET_FLAGS => Ok(overlay.flags(id)?.to_ne_bytes().to_vec()),
+        SET_FLAGS => {
+            let word = given.first_chunk().ok_or(invalid)?;
+            overlay.set_flags(caller, id, u32::from_ne_bytes(*word))?;
+            Ok(Vec::new())
+        }
+        FS_IOC_FSGETXATTR => Ok(overlay.extended_flags(id)?.to_vec()),
+        FS_IOC_FSSETXATTR if given.len() >= EXTENDED_SIZE => {
+            overlay.set_extended_flags(id, given)?;
+            Ok(Vec::new())
+        }
+        _ => Err(crate::overlay::Errno::ENOTTY),
     }
 }
 
@@ -572,19 +604,24 @@ impl Filesystem for Server {
         }
     }
 
+    /// Inode flags only; their numbers are those of a 64-bit caller whoever asks.
     fn ioctl(
         &self,
-        _: &Request,
-        _ino: INodeNo,
+        req: &Request,
+        ino: INodeNo,
         _fh: FileHandle,
         _: IoctlFlags,
-        _cmd: u32,
-        _in_data: &[u8],
-        _out_size: u32,
+        cmd: u32,
+        in_data: &[u8],
+        out_size: u32,
         reply: ReplyIoctl,
     ) {
         self.overlay.requested("ioctl");
-        reply.error(Errno::ENOTTY);
+        let result = inode_flags(&self.overlay, &caller(req, 0), ino.0, cmd, in_data);
+        match result {
+            Ok(told) => reply.ioctl(0, &told[..told.len().min(out_size as usize)]),
+            Err(e) => reply.error(errno(e)),
+        }
     }
 
     fn fallocate(

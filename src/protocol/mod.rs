@@ -9,7 +9,7 @@ pub mod codec;
 use serde::{Deserialize, Serialize};
 
 use crate::LayerPath;
-use crate::commit::Outcome;
+use crate::commit::{Outcome, Recovered};
 use crate::diff::ItemRef;
 use crate::layer::{AccessError, Digest, Node};
 use crate::policy::{Answer, Observations, Pattern, Scope};
@@ -148,6 +148,8 @@ pub enum Request {
     /// The client is about to leave on purpose: its end is no hang-up, the command goes on. No
     /// reply.
     Detach,
+    /// Settle a commit that an error or a crash left unfinished.
+    Recover,
 }
 
 /// Both sides of a change. Absent sides are `None`; a link's bytes are its target.
@@ -197,6 +199,8 @@ pub enum Reply {
     Merged(Box<Result<MergedFile, String>>),
     /// Answer to [`Request::Observed`]; `None` when nothing is counted in this session.
     Observed(Option<Box<Observations>>),
+    /// Answer to [`Request::Recover`]: what was settled.
+    Recovered(Vec<Recovered>),
 }
 
 /// A request that was not carried out, and what to do about it.

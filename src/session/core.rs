@@ -68,6 +68,8 @@ pub struct Session {
     unwritten: bool,
     /// The command was stopped because it had staged too much.
     stage_full: bool,
+    /// What happened before anybody was there to be told.
+    pub(super) untold: Vec<String>,
     pub(super) ending: bool,
 }
 
@@ -101,6 +103,7 @@ impl Session {
             ballast: None,
             unwritten: false,
             stage_full: false,
+            untold: Vec::new(),
             ending: false,
         }
     }
@@ -147,6 +150,8 @@ impl Session {
     /// Lets the last messages out before the process ends. A client that does not read is waited
     /// for until `deadline`.
     pub fn farewell(&mut self, deadline: Instant) {
+        self.tell_untold();
+        self.write_journal();
         self.record();
         for client in self.clients.values() {
             client.outbox.close();
@@ -230,6 +235,11 @@ impl Session {
             Event::StageFull { used, limit } => self.stage_is_full(used, limit),
             Event::Hinted(hint) => self.hinted(hint),
             Event::Done(done) => self.done(*done),
+            Event::Settled(settled) => {
+                self.settled(&settled);
+                self.notice(settled.describe());
+            }
+            Event::Told(text) => self.notice(text),
             Event::WorkerLost => self.worker_lost(),
             Event::Gate(said) => self.gate_said(said),
             Event::GateGone => self.gate_gone(),
@@ -284,6 +294,13 @@ impl Session {
     pub(super) fn notice(&mut self, text: String) {
         tracing::warn!("{text}");
         self.agree(Update::Noticed(text));
+    }
+
+    /// What waited for somebody to be told.
+    fn tell_untold(&mut self) {
+        for text in std::mem::take(&mut self.untold) {
+            self.notice(text);
+        }
     }
 
     pub(super) fn reply(&self, to: ReplyTo, result: Result<Reply, Failure>) {
@@ -344,6 +361,7 @@ impl Session {
             user,
             role: hello.role,
         }));
+        self.tell_untold();
         // Nobody's bytes are lost: the agent is heard from the first listener on.
         self.listen();
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::asks::Kept;
 use super::outbox::Outbox;
 use super::worker::JobDone;
+use crate::commit::Recovered;
 use crate::policy::message::Said;
 use crate::protocol::{Hello, Request, Stream};
 use crate::sandbox::ExitStatus;
@@ -57,6 +58,10 @@ pub enum Event {
     Hinted(Hint),
     /// The worker has finished a job.
     Done(Box<JobDone>),
+    /// The worker has settled a commit that was left unfinished.
+    Settled(Box<Recovered>),
+    /// The worker has something to tell, in a sentence.
+    Told(String),
     /// The worker has failed and finishes no job any more.
     WorkerLost,
     /// The gate of the running command has something to say (counts apart, which the session does

@@ -10,6 +10,7 @@ use super::state::Update;
 use super::worker::{Job, JobDone, Scanned, Then};
 use crate::LayerPath;
 use crate::change::{Change, ChangeError};
+use crate::commit::Outcome;
 use crate::layer::{AccessError, Timestamp};
 use crate::protocol::{Failure, Reply};
 use crate::sandbox::ExitStatus;
@@ -107,10 +108,26 @@ impl Session {
             } => {
                 // First the commit, then what it left: rejections are carried over by the reducer.
                 self.committed(&outcome, undoes, reply_to);
+                if matches!(outcome, Outcome::Committed { .. }) {
+                    self.pace.look_back();
+                }
                 self.take_changes(scanned);
                 self.record();
                 self.reply(reply_to, Ok(Reply::Outcome(outcome)));
                 self.written();
+            }
+            JobDone::Recovered {
+                settled,
+                scanned,
+                reply_to,
+            } => {
+                for one in settled.iter().flatten() {
+                    self.settled(one);
+                    self.notice(one.describe());
+                }
+                self.take_changes(scanned);
+                self.record();
+                self.reply(reply_to, settled.map(Reply::Recovered));
             }
             JobDone::NotTried(reply_to, failure) => {
                 self.reply(reply_to, Err(failure));

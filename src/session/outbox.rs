@@ -199,6 +199,7 @@ fn weight(message: &ServerMessage) -> usize {
         ServerMessage::Update(Update::ChangesMoved { changed, gone }) => {
             changed.len() * 512 + gone.len() * 64 + 64
         }
+        ServerMessage::Update(Update::DecidedTogether(decided)) => decided.len() * 256,
         _ => 256,
     }
 }

@@ -15,6 +15,10 @@ const SHARE: u32 = 3;
 /// that makes files faster than a quarter of a processor can look at them costs more than that.
 const LONGEST_REST: Duration = Duration::from_millis(200);
 
+/// How long after a commit it is looked for saves that came too late for it: by then whoever was
+/// about to open a file when its name was taken has written.
+const LOOK_BACK: Duration = Duration::from_secs(1);
+
 /// How often the set of watched host directories follows the change set.
 const DIRECTORIES_EVERY: Duration = Duration::from_millis(500);
 
@@ -29,6 +33,8 @@ pub(super) struct Pace {
     /// The change set has moved since the host directories were set.
     changed: bool,
     directories_set: Option<Instant>,
+    /// When what a commit displaced is looked at once more.
+    look_back_at: Option<Instant>,
 }
 
 impl Pace {
@@ -41,6 +47,11 @@ impl Pace {
     /// A scan took this long, what followed from it included.
     pub fn rest(&mut self, took: Duration) {
         self.rest_until = Some(Instant::now() + (took * SHARE).min(LONGEST_REST));
+    }
+
+    /// Something was committed: what it displaced is looked at again in a while.
+    pub fn look_back(&mut self) {
+        self.look_back_at = Some(Instant::now() + LOOK_BACK);
     }
 
     /// The change set has moved.
@@ -68,7 +79,8 @@ impl Session {
         let due = self.pace.directories_set.map(|at| at + DIRECTORIES_EVERY);
         let looks = looks.then(|| left(self.pace.rest_until));
         let sets = sets.then(|| left(due));
-        looks.into_iter().chain(sets).min()
+        let back = self.pace.look_back_at.map(|at| left(Some(at)));
+        looks.into_iter().chain(sets).chain(back).min()
     }
 
     /// Does what is due without anybody asking for it.
@@ -85,6 +97,10 @@ impl Session {
                 self.scanning += 1;
                 self.push_job(Job::Look);
             }
+        }
+        if self.pace.look_back_at.is_some_and(|at| at <= now) {
+            self.pace.look_back_at = None;
+            self.push_job(Job::LookBack);
         }
         let due = self.pace.directories_set.map(|at| at + DIRECTORIES_EVERY);
         if self.pace.changed && is_due(due) {

@@ -30,6 +30,9 @@ pub struct Records {
 }
 
 impl Records {
+    /// The journal's name in a session's directory.
+    pub const JOURNAL: &str = "journal.jsonl";
+
     /// Opens them all. `stdio` is the command's that is being started.
     pub fn open(info: &SessionInfo, is_staged: bool, stdio: Option<Stdio>) -> io::Result<Self> {
         Ballast::clear(&info.dir);
@@ -38,14 +41,31 @@ impl Records {
             None => None,
         };
         let mut state = SessionState::default();
-        let journal = Journal::open(&info.dir.join("journal.jsonl"), |update| {
+        let journal = Journal::open(&info.dir.join(Self::JOURNAL), |update| {
             state.apply(&update);
         })?;
         let (mut recovered, mut tracker) = (Vec::new(), None);
         if is_staged {
-            recovered = commit::recover(&info.layers, &info.dir.join("commits"))
-                .map_err(io::Error::other)?;
-            tracker = Some(Tracker::open(&info.layers).map_err(io::Error::other)?);
+            let store = info.dir.join("commits");
+            recovered = commit::recover(&info.layers, &store).map_err(io::Error::other)?;
+            let mut opened = Tracker::open(&info.layers).map_err(io::Error::other)?;
+            for back in recovered
+                .iter()
+                .filter(|one| one.outcome == commit::Settled::RolledBack)
+            {
+                opened.settled(back).map_err(io::Error::other)?;
+            }
+            // What was finished, by this or by somebody before, and is not on record yet.
+            let last = state.commits.iter().map(|c| c.number).max().unwrap_or(0);
+            let unheard = commit::finished_from(&store, last + 1).map_err(io::Error::other)?;
+            for finished in unheard {
+                opened.settled(&finished).map_err(io::Error::other)?;
+                if recovered.iter().all(|one| one.number != finished.number) {
+                    recovered.push(finished);
+                }
+            }
+            recovered.sort_by_key(|one| one.number);
+            tracker = Some(opened);
         }
         let output = stdio.and_then(|stdio| {
             let path = info.dir.join("output.cast");

@@ -58,6 +58,11 @@ impl SessionState {
                 }
             }
             Update::Decided { key, decision } => self.decide(key, decision.as_ref()),
+            Update::DecidedTogether(decided) => {
+                for (key, decision) in decided {
+                    self.decide(key, decision.as_ref());
+                }
+            }
             Update::Reverted { paths, .. } => {
                 // The changes go when the next change set says so; nobody's word on them holds.
                 for key in paths {

@@ -1,7 +1,7 @@
 //! What clients ask for: roles, decisions, revert, commit, undo. Owns who may do what and in which
 //! state; the work itself is the worker's.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::core::Session;
@@ -13,11 +13,26 @@ use crate::change::ChangeKind;
 use crate::commit::Outcome;
 use crate::layer::{Digest, FileType, Timestamp};
 use crate::protocol::{Failure, Reply, Request, Role, Say, Target};
-use crate::review;
+use crate::review::{self, FileDecision};
 use crate::sandbox::Mode;
 
 /// Directories watched on the host at most.
 const HOST_DIRECTORIES: usize = 4096;
+
+/// Decisions agreed on in one update at most.
+const TOGETHER: usize = 4096;
+
+/// What writes the host or takes from under who does: one after the other.
+fn writes(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Commit { .. }
+            | Request::Undo
+            | Request::Recover
+            | Request::Revert(_)
+            | Request::Discard
+    )
+}
 
 impl Session {
     /// Checks role and state, then carries the request out or queues it behind a fresh scan.
@@ -26,10 +41,7 @@ impl Session {
             self.reply(Some((client, id)), Err(failure));
             return;
         }
-        let writes = matches!(
-            request,
-            Request::Commit { .. } | Request::Undo | Request::Revert(_) | Request::Discard
-        );
+        let writes = writes(&request);
         if writes && self.writing {
             self.deferred.push_back((client, id, request));
             return;
@@ -66,6 +78,7 @@ impl Session {
                 | Request::Revert(_)
                 | Request::Commit { .. }
                 | Request::Undo
+                | Request::Recover
                 | Request::Contents(_)
                 | Request::Merged(_)
                 | Request::Discard
@@ -87,10 +100,7 @@ impl Session {
 
     /// Carries out a request whose preconditions hold.
     pub(super) fn carry_out(&mut self, client: ClientId, id: u64, request: Request) {
-        let writes = matches!(
-            request,
-            Request::Commit { .. } | Request::Undo | Request::Revert(_) | Request::Discard
-        );
+        let writes = writes(&request);
         if writes && self.writing {
             // Somebody else's commit has begun while the changes were looked at for this one.
             self.deferred.push_back((client, id, request));
@@ -161,6 +171,10 @@ impl Session {
                 }
                 None => Ok(Reply::Outcome(Outcome::Nothing)),
             },
+            Request::Recover => {
+                self.push_job(Job::Recover(to));
+                return;
+            }
             Request::Contents(key) => match self.state.changes.get(&key) {
                 Some(change) => {
                     let change = Box::new(change.clone());
@@ -221,7 +235,9 @@ impl Session {
         to: ReplyTo,
     ) -> Result<Reply, Failure> {
         let by = self.user_of(to);
-        let mut decided = Vec::new();
+        let mut decided: Vec<(LayerPath, Option<FileDecision>)> = Vec::new();
+        // A path may be meant more than once: where it was decided on last.
+        let mut last: BTreeMap<LayerPath, usize> = BTreeMap::new();
         for target in targets {
             for (key, items) in review::expand(&self.state.changes, target)? {
                 let Some(change) = self.state.changes.get(&key) else {
@@ -235,21 +251,36 @@ impl Session {
                         now: change.digest,
                     });
                 }
-                let known = decided
-                    .iter()
-                    .rev()
-                    .find_map(|(k, d)| (*k == key).then_some(d))
-                    .unwrap_or(&self.state.decisions.get(&key).cloned())
-                    .clone();
-                let decision = review::decide(known.as_ref(), change, items.as_deref(), say, &by)?;
+                let known = match last.get(&key).and_then(|at| decided.get(*at)) {
+                    Some((_, decision)) => decision.as_ref(),
+                    None => self.state.decisions.get(&key),
+                };
+                let decision = review::decide(known, change, items.as_deref(), say, &by)?;
+                last.insert(key.clone(), decided.len());
                 decided.push((key, decision));
             }
         }
         let keys = decided.iter().map(|(key, _)| key.clone()).collect();
-        for (key, decision) in decided {
-            self.agree(Update::Decided { key, decision });
-        }
+        self.agree_on(decided);
         Ok(Reply::Concerned(keys))
+    }
+
+    /// Agrees on decisions: on many of them in few updates, each of which is written, sent and
+    /// drawn once.
+    fn agree_on(&mut self, decided: Vec<(LayerPath, Option<FileDecision>)>) {
+        let mut decided = decided.into_iter();
+        loop {
+            let mut some: Vec<_> = decided.by_ref().take(TOGETHER).collect();
+            match some.len() {
+                0 => return,
+                1 => {
+                    if let Some((key, decision)) = some.pop() {
+                        self.agree(Update::Decided { key, decision });
+                    }
+                }
+                _ => self.agree(Update::DecidedTogether(some)),
+            }
+        }
     }
 
     fn commit(
@@ -264,14 +295,10 @@ impl Session {
         if all {
             let by = self.user_of(to);
             let made = review::approve_all(&self.state.changes, &decisions, ignored, &by);
-            for (key, decision) in made {
-                decisions.insert(key.clone(), decision.clone());
-                if !dry_run {
-                    self.agree(Update::Decided {
-                        key,
-                        decision: Some(decision),
-                    });
-                }
+            decisions.extend(made.iter().cloned());
+            if !dry_run {
+                let made = made.into_iter();
+                self.agree_on(made.map(|(key, decision)| (key, Some(decision))).collect());
             }
         }
         let approved = review::resolve(&self.state.changes, &decisions);

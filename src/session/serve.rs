@@ -23,7 +23,7 @@ use super::guard::GuardLink;
 use super::outbox::Gate;
 use super::records::{Records, terminal_size};
 use super::stage_limit;
-use super::state::{CommitRecord, RunState, SessionInfo, Update};
+use super::state::{RunState, SessionInfo, Update};
 use super::store::Store;
 use super::worker::{Job, Then, Worker};
 use crate::commit;
@@ -156,12 +156,19 @@ impl Server {
         let held = access.clone();
         let jobs = match (access, tracker) {
             (Some(access), Some(tracker)) => {
-                let (mut layers, commits) = (info.layers.clone(), info.dir.join("commits"));
+                let mut layers = info.layers.clone();
                 if let Some((running, ..)) = &command {
                     super::reduce::take_drivers(&mut layers, &running.boundary);
                 }
                 let moved = watch.as_ref().map(Watch::moved).unwrap_or_default();
-                let worker = Worker::new(layers, tracker, access, moved, commits, events.clone());
+                let worker = Worker::new(
+                    (store.clone(), info.clone()),
+                    layers,
+                    tracker,
+                    access,
+                    moved,
+                    events.clone(),
+                );
                 let (jobs, queue) = unbounded::<Job>();
                 thread::Builder::new()
                     .name("worker".into())
@@ -222,7 +229,8 @@ impl Server {
             session.guarded(link, policy);
         }
         for settled in recovered {
-            session.settled(settled);
+            session.settled(&settled);
+            session.untold.push(settled.describe());
         }
         session.record();
         if session.watch.is_none() {
@@ -270,32 +278,13 @@ fn run(session: &mut Session, mailbox: &Receiver<Event>) {
 }
 
 impl Session {
-    /// Tells what became of a commit that a crash left unfinished.
-    fn settled(&mut self, settled: commit::Recovered) {
-        let what = if settled.undoes.is_some() {
-            "undo"
-        } else {
-            "commit"
-        };
-        let became = match settled.outcome {
-            commit::Settled::RolledForward => "finished: the host is as it was meant to be",
-            commit::Settled::RolledBack => "rolled back: the host is as it was before",
-        };
-        let text = format!(
-            "An interrupted {what} (number {}, {} paths) was {became}.",
-            settled.number,
-            settled.paths.len()
-        );
-        if settled.outcome == commit::Settled::RolledForward {
-            self.agree(Update::Committed(CommitRecord {
-                number: settled.number,
-                undoes: settled.undoes,
-                paths: settled.paths,
-                at: Timestamp::now(),
-                by: String::new(),
-            }));
+    /// A commit that was left unfinished is on record when it was finished.
+    pub(super) fn settled(&mut self, settled: &commit::Recovered) {
+        if let Some(record) = super::recover::record_of(settled)
+            && self.state.commits.iter().all(|c| c.number != record.number)
+        {
+            self.agree(Update::Committed(record));
         }
-        self.notice(text);
     }
 }
 

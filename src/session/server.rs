@@ -184,7 +184,7 @@ fn came_up(word: Word) -> Result<(), StartError> {
 }
 
 /// Asks an idle server to let its session go, so that another may run a command in it.
-fn release(store: &Store, record: &SessionRecord) -> Result<(), StartError> {
+pub(super) fn release(store: &Store, record: &SessionRecord) -> Result<(), StartError> {
     let hello = Hello {
         version: crate::protocol::PROTOCOL_VERSION,
         role: Role::Driver,

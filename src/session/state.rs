@@ -221,6 +221,8 @@ pub enum Update {
     Left(u64),
     /// Something the person should know, sanitised.
     Noticed(String),
+    /// As [`Update::Decided`], of many changes at once.
+    DecidedTogether(Vec<(LayerPath, Option<FileDecision>)>),
 }
 
 /// Everything agreed so far: what `apply` has made of the updates.

@@ -1,7 +1,7 @@
 //! The worker: scans, commits and everything else that may take long, one job after another, off
 //! the session thread. Owns the tracker; reports each job's end as an event.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,13 +9,21 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender};
 
 use super::event::{ClientId, Event};
+use super::recover;
+use super::state::SessionInfo;
+use super::store::Store;
 use crate::LayerPath;
 use crate::change::{Change, ChangeError, Moves, Sides, Tracker};
-use crate::commit::{self, Approved, Batch, CommitError, Merged, Outcome, Selection};
-use crate::layer::{AccessError, Layer, NearAccess, StageAccess};
+use crate::commit::{
+    self, Approved, Batch, CommitError, LateSave, Merged, Outcome, Recovered, Selection,
+};
+use crate::layer::{AccessError, Digest, Layer, NearAccess, StageAccess};
 use crate::protocol::{Failure, MergedFile, Reply, Request};
 use crate::sandbox::ExitStatus;
 use crate::watch::Moved;
+
+/// So many paths are looked at again before a commit is answered.
+const SMALL: usize = 1_000;
 
 /// Bytes that a commit merges at most.
 const MERGED_AT_MOST: usize = 128 << 20;
@@ -71,6 +79,10 @@ pub enum Job {
         /// Whom to tell.
         reply_to: ReplyTo,
     },
+    /// Settle what an error left unfinished, then scan.
+    Recover(ReplyTo),
+    /// Look once more at what the last commit displaced.
+    LookBack,
     /// Both sides of a change.
     Contents(Box<Change>, ReplyTo),
     /// What a merge of a change with the host's file would be.
@@ -88,11 +100,14 @@ impl Job {
             Job::Scan(Then::Resume(client, id, _)) => Some((*client, *id)),
             Job::Scan(Then::Answer(to))
             | Job::Revert(_, to)
+            | Job::Recover(to)
             | Job::Contents(_, to)
             | Job::Merge(_, to)
             | Job::Discard(to) => *to,
             Job::Commit { reply_to, .. } | Job::Undo { reply_to, .. } => *reply_to,
-            Job::Scan(Then::Rest | Then::Conclude(_)) | Job::Look | Job::Sync => None,
+            Job::Scan(Then::Rest | Then::Conclude(_)) | Job::Look | Job::LookBack | Job::Sync => {
+                None
+            }
         }
     }
 }
@@ -130,7 +145,16 @@ pub enum JobDone {
     NotTried(ReplyTo, Failure),
     /// See [`Job::Contents`] and [`Job::Discard`].
     Replied(ReplyTo, Result<Reply, Failure>),
-    /// See [`Job::Sync`].
+    /// See [`Job::Recover`].
+    Recovered {
+        /// What was settled, or why it could not be.
+        settled: Result<Vec<Recovered>, Failure>,
+        /// The changes afterwards.
+        scanned: Scanned,
+        /// Whom to tell.
+        reply_to: ReplyTo,
+    },
+    /// See [`Job::Sync`] and [`Job::LookBack`].
     Synced,
     /// See [`Job::Discard`].
     Discarded(ReplyTo),
@@ -143,18 +167,23 @@ pub struct Worker {
     access: Option<Arc<dyn StageAccess>>,
     moved: Moved,
     commits: PathBuf,
+    /// The session itself, and where others lie that may commit to the same place.
+    place: (Store, SessionInfo),
+    /// The last commit: what it displaced is looked at again.
+    last: Option<u32>,
+    /// Late saves that were told.
+    told: BTreeSet<LateSave>,
     out: Sender<Event>,
 }
 
 impl Worker {
-    /// A worker for these layers; `moved` is what their watch collects, `commits` the session's
-    /// directory of ledgers.
+    /// A worker for these layers of a session; `moved` is what their watch collects.
     pub fn new(
+        place: (Store, SessionInfo),
         layers: Vec<Layer>,
         tracker: Tracker,
         access: Arc<dyn StageAccess>,
         moved: Moved,
-        commits: PathBuf,
         out: Sender<Event>,
     ) -> Self {
         let access: Arc<dyn StageAccess> = Arc::new(NearAccess::new(&layers, access));
@@ -163,7 +192,10 @@ impl Worker {
             tracker,
             access: Some(access),
             moved,
-            commits,
+            commits: place.1.dir.join("commits"),
+            place,
+            last: None,
+            told: BTreeSet::new(),
             out,
         }
     }
@@ -229,26 +261,49 @@ impl Worker {
                 prune_before,
                 reply_to,
             } => {
+                let number = match self.begin(number, dry_run) {
+                    Ok((number, _)) => number,
+                    Err(failure) => return JobDone::NotTried(reply_to, failure),
+                };
                 let merged = if merge {
                     self.merge_all(&approved)
                 } else {
                     Merges::new()
                 };
+                let written = written_whole(&approved);
                 let ended = self.commit(&changes, approved, &merged, number, dry_run);
                 if matches!(ended, Ok(Outcome::Committed { .. }))
                     && let Err(error) = commit::prune(&self.commits, prune_before)
                 {
                     tracing::warn!(%error, "giving up old pre-images");
                 }
-                self.committed(ended, number, None, merged, reply_to)
+                // A million changes more than once are memory that the scan needs.
+                drop(changes);
+                self.committed(ended, number, None, (&written, &merged), reply_to)
             }
             Job::Undo {
                 undoes,
                 number,
                 reply_to,
             } => {
+                let number = match self.begin(number, false) {
+                    Ok((number, false)) => number,
+                    // It may have been the last one now.
+                    Ok((_, true)) => {
+                        let text = "an interrupted commit was settled first; look again at what \
+                                    the last commit is, then undo it";
+                        return JobDone::NotTried(reply_to, Failure::Other(text.into()));
+                    }
+                    Err(failure) => return JobDone::NotTried(reply_to, failure),
+                };
                 let ended = commit::undo(&self.layers, &self.commits, undoes, number);
-                self.committed(ended, number, Some(undoes), Merges::new(), reply_to)
+                self.committed(
+                    ended,
+                    number,
+                    Some(undoes),
+                    (&HashMap::new(), &Merges::new()),
+                    reply_to,
+                )
             }
             Job::Contents(change, reply_to) => {
                 let Some(access) = self.access.clone() else {
@@ -275,11 +330,69 @@ impl Worker {
                 });
                 JobDone::Replied(reply_to, Ok(Reply::Merged(Box::new(result))))
             }
+            Job::Recover(reply_to) => {
+                let settled = self.settle_own();
+                JobDone::Recovered {
+                    settled,
+                    scanned: self.scan(),
+                    reply_to,
+                }
+            }
+            Job::LookBack => {
+                self.look_back();
+                JobDone::Synced
+            }
             Job::Sync => {
                 self.sync();
                 JobDone::Synced
             }
             Job::Discard(reply_to) => self.discard(reply_to),
+        }
+    }
+
+    /// Before the host is written: what was left unfinished in the same place, by this session or
+    /// another, is settled. The number to take, and whether something of this session was settled.
+    fn begin(&mut self, number: u32, dry_run: bool) -> Result<(u32, bool), Failure> {
+        if dry_run {
+            return Ok((number, false));
+        }
+        let other = |error: &dyn std::fmt::Display| Failure::Other(error.to_string());
+        let (store, info) = &self.place;
+        for text in recover::settle_others(store, info).map_err(|e| other(&e))? {
+            let _ = self.out.send(Event::Told(text));
+        }
+        let settled = self.settle_own()?;
+        for one in &settled {
+            let _ = self.out.send(Event::Settled(Box::new(one.clone())));
+        }
+        let number = commit::free_from(&self.commits, number).map_err(|e| other(&e))?;
+        self.look_back();
+        Ok((number, !settled.is_empty()))
+    }
+
+    fn settle_own(&mut self) -> Result<Vec<Recovered>, Failure> {
+        let settled = commit::recover(&self.layers, &self.commits)
+            .map_err(|error| Failure::Other(error.to_string()))?;
+        for one in &settled {
+            if let Err(error) = self.tracker.settled(one) {
+                tracing::warn!(%error, "the baselines of a settled commit");
+            }
+        }
+        Ok(settled)
+    }
+
+    /// Tells of saves that have landed in what a commit displaced.
+    fn look_back(&mut self) {
+        let Some(last) = self.last else { return };
+        match commit::late_saves_of(&self.commits, last) {
+            Ok(saves) => {
+                for save in saves {
+                    if self.told.insert(save.clone()) {
+                        let _ = self.out.send(Event::Told(save.describe()));
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, "looking for late saves"),
         }
     }
 
@@ -336,6 +449,21 @@ impl Worker {
         if dry_run {
             return commit::plan(&batch);
         }
+        // Whatever happens meanwhile, the host's edits never count as taken away by the agent.
+        for (key, merged) in merged {
+            if let Ok(merged) = merged
+                && let Err(error) =
+                    self.tracker
+                        .part(key, number, &merged.agreed, &merged.agreed_bytes)
+            {
+                tracing::warn!(%error, "the baseline of a merge");
+                let refusals = vec![commit::Refusal {
+                    key: key.clone(),
+                    reason: "what its merge is based on could not be recorded".into(),
+                }];
+                return Ok(Outcome::Refused { refusals });
+            }
+        }
         // What the review saw must be on the disk before the host begins to depend on it.
         self.sync();
         commit::commit(&batch)
@@ -346,7 +474,7 @@ impl Worker {
         ended: Result<Outcome, CommitError>,
         number: u32,
         undoes: Option<u32>,
-        merged: Merges,
+        (written, merged): (&HashMap<LayerPath, Digest>, &Merges),
         reply_to: ReplyTo,
     ) -> JobDone {
         let outcome = match ended {
@@ -361,7 +489,10 @@ impl Worker {
             }
         };
         let rebased = match &outcome {
-            Outcome::Committed { paths, .. } => self.rebase(paths, number, undoes, &merged),
+            Outcome::Committed { paths, .. } => self.rebase(paths, undoes, written, merged),
+            Outcome::Refused { .. } | Outcome::Nothing if !merged.is_empty() => {
+                self.unpart(merged, number, &outcome)
+            }
             Outcome::Refused { refusals } => {
                 // A store through a mapping may leave a file's times alone: what was refused is
                 // read anew, whatever its stat says.
@@ -371,6 +502,13 @@ impl Worker {
             }
             _ => Ok(()),
         };
+        if let Outcome::Committed { number, paths, .. } = &outcome {
+            self.last = Some(*number);
+            // What takes a while to look at is looked at when the answer was given.
+            if paths.len() <= SMALL {
+                self.look_back();
+            }
+        }
         let scanned = rebased.and_then(|()| self.scan());
         JobDone::Committed {
             outcome,
@@ -406,25 +544,32 @@ impl Worker {
         Ok((sides, merged))
     }
 
-    /// The baseline after a commit or an undo.
+    /// Nothing was written: the baselines are as before.
+    fn unpart(
+        &mut self,
+        merges: &Merges,
+        number: u32,
+        outcome: &Outcome,
+    ) -> Result<(), ChangeError> {
+        if let Outcome::Refused { refusals } = outcome {
+            let keys: Vec<_> = refusals.iter().map(|r| r.key.clone()).collect();
+            self.tracker.distrust(&keys);
+        }
+        let keys: Vec<LayerPath> = merges.keys().cloned().collect();
+        self.tracker.rejoin(&keys, number)
+    }
+
+    /// The baseline after a commit or an undo; that of what was merged was written before.
     fn rebase(
         &mut self,
         paths: &[LayerPath],
-        number: u32,
         undoes: Option<u32>,
+        written: &HashMap<LayerPath, Digest>,
         merges: &Merges,
     ) -> Result<(), ChangeError> {
-        let (merged, plain): (Vec<LayerPath>, Vec<LayerPath>) = paths
-            .iter()
-            .cloned()
-            .partition(|key| matches!(merges.get(key), Some(Ok(_))));
-        self.tracker.rebase(&plain)?;
-        for key in merged {
-            if let Some(Ok(merged)) = merges.get(&key) {
-                self.tracker
-                    .part(&key, number, &merged.agreed, &merged.agreed_bytes)?;
-            }
-        }
+        let merged = |key: &&LayerPath| matches!(merges.get(key), Some(Ok(_)));
+        let plain: Vec<LayerPath> = paths.iter().filter(|k| !merged(k)).cloned().collect();
+        self.tracker.rebase_on(&plain, written)?;
         match undoes {
             Some(undone) => self.tracker.rejoin(paths, undone),
             None => Ok(()),
@@ -446,6 +591,16 @@ impl Worker {
         }
         JobDone::Discarded(reply_to)
     }
+}
+
+/// What these files will hold when they are committed.
+fn written_whole(approved: &[Approved]) -> HashMap<LayerPath, Digest> {
+    let whole = approved.iter().filter(|a| a.selection == Selection::Whole);
+    let digests = whole.filter_map(|approved| {
+        let change = &approved.change;
+        Some((change.key.clone(), change.after.as_ref()?.digest?))
+    });
+    digests.collect()
 }
 
 /// Tells the session when the worker's thread panics: whoever waits for a job would wait for ever.

@@ -18,6 +18,7 @@ each_user! {
         assert!(reason.contains("--observe needs it"), "{reason}");
         let text = world.pvisor(["status", "last"]).ok().out();
         assert!(text.contains("fuse: --observe needs it"), "{text}");
+        assert!(text.contains("README.md, \"Deviations\""), "{text}");
     }
 }
 
@@ -53,6 +54,29 @@ each_user! {
             assert_eq!(done.out(), "");
         }
         world.pvisor(["list"]).ok();
+    }
+}
+
+each_user! {
+    /// Our own records change while the session runs: nobody can promise otherwise of a workspace
+    /// that holds them.
+    fn no_promise_about_a_workspace_that_holds_the_records(world) {
+        for cache in ["extended", "immutable-lower"] {
+            for state in ["state", "a/state/not/made/yet"] {
+                let state = world.workspace.join(state);
+                let flags = ["--cache", cache, "--state-dir", state.to_str().unwrap()];
+                let done = world.run_with(&flags, "echo ran").done().exits(2);
+                assert!(done.err().contains(&format!("--cache {cache} cannot go together with")), "{done}");
+                assert!(done.err().contains("it lies in the workspace"), "{done}");
+                assert_eq!(done.out(), "");
+                assert!(!state.exists(), "nothing was begun");
+            }
+        }
+        let beside = world.root.join("workspace-state");
+        std::fs::create_dir(&beside).unwrap();
+        world.own(&beside, 0o700);
+        let flags = ["--cache", "extended", "--state-dir", beside.to_str().unwrap()];
+        assert_eq!(world.run_with(&flags, "echo ran").ok().out(), "ran\n");
     }
 }
 

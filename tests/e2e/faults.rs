@@ -121,11 +121,22 @@ print(says(libc.renameat2(-100, b'f', -100, b'g', 4)))\"",
             .ok();
         let out = done.out();
         let (first, whiteout) = out.trim_end().rsplit_once('\n').unwrap();
-        let answers = if stage.is_fuse() { "ENOTTY\nENOTSUP" } else { "flags\ntmpfile" };
+        let answers = if stage.is_fuse() { "flags\nENOTSUP" } else { "flags\ntmpfile" };
         assert_eq!(first, format!("ok\nok\n{answers}"), "{done}");
         // A whiteout is the merging file system's own mark: nobody else may make one.
         assert!(["EINVAL", "ENOTSUP", "EPERM"].contains(&whiteout), "{done}");
         assert_eq!(stage.changes().lines(), ["added f"]);
+    }
+}
+
+each_driver_and_user! {
+    /// `lsattr` shows what it shows outside, of what was there and of what is changed.
+    fn fault_06_inode_flags_are_shown_and_set(stage) {
+        require!(stage, Capability::Program("lsattr"));
+        stage.beside_twin(
+            "echo 1 >f; mkdir d",
+            "lsattr -d f d && chattr +d f && chattr +A d && lsattr -d f d && cat f; chattr +i f && echo immutable",
+        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! The key tables in the README files are the key table itself.
+//! The key tables in the README files are the key table itself; deviations stand in one table.
 
 use pvisor_tui::action::{Entry, TABLE};
 
@@ -48,5 +48,24 @@ fn the_keys_to_begin_with_are_rows_of_the_table() {
             all.contains(&row),
             "README.md has a row that the key table has not: {row}"
         );
+    }
+}
+
+#[test]
+fn deviations_stand_in_one_table_and_name_their_twin() {
+    let readme = include_str!("../../README.md");
+    let (_, after) = readme.split_once("\n## Deviations\n").expect("the section");
+    let (section, _) = after.split_once("\n## ").expect("its end");
+    assert!(section.contains("`tests/oracle/deviations.rs`"));
+    let rows: Vec<&str> = section.lines().filter(|l| l.starts_with('|')).collect();
+    assert_eq!(rows[0], "| what | overlayfs | fuse | why |");
+    assert_eq!(
+        rows.iter().filter(|r| r.starts_with("|---")).count(),
+        1,
+        "one table"
+    );
+    for row in rows {
+        let cells = row.matches('|').count() - 1;
+        assert_eq!(cells, 4, "{row}");
     }
 }

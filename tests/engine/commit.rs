@@ -3,9 +3,13 @@
 
 mod accept;
 mod crash;
+mod late;
 mod merged;
+mod mixture;
 mod property;
 mod race;
 mod refuse;
 mod scene;
+mod swap;
+mod turns;
 mod undo;

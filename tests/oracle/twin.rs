@@ -119,6 +119,7 @@ fn compare_once(setting: &Setting, script: &Script, last: Stage) -> Verdict {
         let kernel = setting.driver == Driver::Overlayfs;
         if kernel && !setting.shim && deviations::is_lower_rename(op, errnos, &before)
             || kernel && deviations::is_removed(op, native, staged)
+            || !kernel && deviations::is_count(&script.ops, index, (native, staged))
             || kernel && deviations::is_stale(&script.ops, index, errnos, &before)
         {
             return Verdict::Deviates(index);

@@ -359,3 +359,25 @@ fn many_or_hidden_changes_ask_before_they_are_approved_as_one() {
         }
     )));
 }
+
+#[test]
+fn a_plan_says_what_of_a_database_it_leaves_out() {
+    let mut session = Session::full();
+    for name in ["a.db", "a.db-wal", "b.db-wal"] {
+        session.added(name.as_bytes(), b"x", &[]);
+    }
+    let mut screen = Screen::new(session, (100, 30));
+    approve(&mut screen, b"a.db");
+    screen.press("P");
+    let text = screen.text();
+    assert!(
+        text.contains("Left out: a.db-wal; the database beside it"),
+        "{text}"
+    );
+    assert!(!text.contains("b.db-wal;"), "{text}");
+    screen.press("n");
+    approve(&mut screen, b"a.db-wal");
+    screen.press("P");
+    let text = screen.text();
+    assert!(!text.contains("Left out"), "{text}");
+}

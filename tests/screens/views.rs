@@ -193,6 +193,37 @@ fn undo_of_a_commit() {
     });
 }
 
+/// `u` after a commit is the same page as `U`, and what a crash left is told when one comes.
+#[test]
+fn undo_key_after_a_commit() {
+    at_both_sizes("undo_key", Session::full, |s| {
+        s.press("space");
+        s.learn(Update::Committed(CommitRecord {
+            number: 3,
+            undoes: None,
+            paths: vec![workspace(b"a.txt"), workspace(b"dir/b.txt")],
+            at: Timestamp::default(),
+            by: "ann".into(),
+        }));
+        s.press("u");
+    });
+}
+
+#[test]
+fn an_interrupted_commit_is_told() {
+    at_both_sizes("recovered", Session::full, |s| {
+        let recovered = pvisor::commit::Recovered {
+            number: 2,
+            undoes: None,
+            outcome: pvisor::commit::Settled::RolledBack,
+            paths: vec![workspace(b"a.txt"), workspace(b"dir/b.txt")],
+            touched: Vec::new(),
+            kept: Vec::new(),
+        };
+        s.learn(Update::Noticed(recovered.describe()));
+    });
+}
+
 #[test]
 fn reject_reason() {
     at_both_sizes("reject_reason", Session::full, |s| {

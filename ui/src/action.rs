@@ -198,7 +198,7 @@ actions! {
     WholeFile "whole-file" ["A"] CHOOSE Decide "approve the whole file" ""
     LineOrHunk "line-or-hunk" ["a"] DIFF Decide "decide by line or by hunk" "line/hunk"
     Range "range" ["v"] DIFF Decide "mark a range of lines" "range"
-    Undo "undo" ["u"] CHOOSE Decide "take the last decision back" "undo"
+    Undo "undo" ["u"] CHOOSE Decide "take the last decision back; after a commit: put back what it wrote (asks)" "undo"
     Redo "redo" ["ctrl-r"] CHOOSE Decide "make it again" ""
     Commit "commit" ["P"] REVIEW Decide "look at the plan and commit what is approved" "commit"
     UndoCommit "undo-commit" ["U"] REVIEW Decide "put back what the last commit wrote (asks)" ""

@@ -187,6 +187,15 @@ impl LayerTracker {
         }
     }
 
+    /// Whether commit `number` was the last to merge the path.
+    pub fn is_parted(&self, path: &RelPath, number: u32) -> bool {
+        let last = self
+            .baseline
+            .get(path)
+            .and_then(|record| record.apart.last());
+        last.is_some_and(|(merged, _)| *merged == number)
+    }
+
     fn put_apart(&mut self, path: &RelPath, record: super::Record) -> Result<(), ChangeError> {
         self.known.remove(path);
         self.merged.remove(path);

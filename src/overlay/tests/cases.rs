@@ -285,3 +285,36 @@ fn the_guard_is_asked_and_obeyed() {
     assert_eq!(stage.link("open", "secret"), Err(Errno::EACCES));
     stage.rename("open", "shut", 0).expect("nothing against it");
 }
+
+#[test]
+fn inode_flags_are_the_files_own_and_change_in_the_upper() {
+    let stage = Stage::new(|lower| {
+        write(lower.join("f"), "1");
+        fs::create_dir(lower.join("d")).expect("makes");
+    });
+    let (file, dir) = (
+        stage.attr("f").expect("f").id,
+        stage.attr("d").expect("d").id,
+    );
+    let Ok(before) = stage.overlay.flags(file) else {
+        eprintln!("skipped: no inode flags in the directory of temporary files");
+        return;
+    };
+    let nodump = before | 0x40;
+    assert_eq!(stage.overlay.set_flags(&me(), file, before), Ok(()));
+    assert!(!stage.upper("f").exists(), "nothing was asked for");
+    let immutable = stage.overlay.set_flags(&me(), file, before | 0x10);
+    assert_eq!(immutable, Err(Errno::EPERM));
+    let compressed = stage.overlay.set_flags(&me(), file, before ^ 0x4);
+    assert_eq!(compressed, Err(Errno::EOPNOTSUPP));
+    assert!(!stage.upper("f").exists(), "what is refused copies nothing");
+    assert_eq!(stage.overlay.set_flags(&me(), file, nodump), Ok(()));
+    assert_eq!(stage.overlay.flags(file), Ok(nodump));
+    assert!(stage.upper("f").exists());
+    assert_eq!(stage.read("f"), Ok(b"1".to_vec()));
+    let before = stage.overlay.flags(dir).expect("flags of a directory");
+    assert_eq!(stage.overlay.set_flags(&me(), dir, before | 0x80), Ok(()));
+    assert_eq!(stage.overlay.flags(dir), Ok(before | 0x80));
+    let told = stage.overlay.extended_flags(file).expect("told");
+    assert_eq!(stage.overlay.set_extended_flags(file, &told), Ok(()));
+}

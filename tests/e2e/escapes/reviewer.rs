@@ -26,6 +26,29 @@ escape! {
     }
 }
 
+// Settings of git that came with an earlier commit: what they name does not run later on.
+escape! {
+    fn filters_brought_by_an_earlier_commit(cell) {
+        require!(cell, Capability::Program("git"));
+        cell.host_ok("git init -q -b main; git config user.name P; git config user.email p@example.org; \
+            echo 1 > a; git add a; git commit -qm first");
+        cell.run("printf '#!/bin/sh\\ntouch %s/ran; exec cat\\n' \"$PWD\" > m; chmod +x m; \
+            for k in filter.m.clean filter.m.smudge gpg.program core.sshCommand core.editor; do git config $k \"$PWD/m\"; done; \
+            git config commit.gpgSign true; echo '*.f filter=m' > .git/info/attributes; echo 1 > x.f");
+        cell.pvisor(["commit", "--all"]).ok();
+        cell.run("echo 2 > a");
+        cell.pvisor(["commit", "--all", "--git-commit", "plain"]).ok();
+        assert!(!cell.has("ran"), "a program of the settings ran");
+        assert_eq!(cell.host_ok("git log -1 --format=%s --name-only"), "plain\n\na\n");
+        cell.run("echo 3 > a; echo 2 > x.f");
+        let done = cell.pvisor(["commit", "--all", "--git-commit", "filtered"]).done().exits(1).says("x.f goes through the filter m");
+        assert!(!cell.has("ran"), "{done}");
+        assert_eq!(cell.host_ok("cat a x.f; git log -1 --format=%s"), "3\n2\nplain\n");
+        // Control: git itself runs it.
+        cell.host_ok("git add x.f; test -e ran");
+    }
+}
+
 escape! {
     fn programs_and_libraries_left_in_the_workspace(cell) {
         require!(cell, Capability::Program("git"));

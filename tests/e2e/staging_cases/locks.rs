@@ -100,3 +100,26 @@ each_driver_and_user! {
         assert_eq!(again.out(), "ok\n", "{again}");
     }
 }
+
+each_driver_and_user! {
+    /// A database without its log lacks what the log holds: leaving the log out is remarked.
+    fn a_database_is_not_committed_without_its_log_in_silence(stage) {
+        require!(stage, Capability::Program("python3"));
+        stage.run(
+            "python3 -c \"import os, sqlite3; d = sqlite3.connect('db'); d.execute('pragma journal_mode=wal'); \
+             d.execute('create table t(x)'); d.execute('insert into t values(7)'); d.commit(); os._exit(0)\"",
+        );
+        stage.pvisor(["approve", "db"]).ok();
+        for flags in [&["commit", "--dry-run"][..], &["commit"]] {
+            let done = stage.pvisor(flags.iter().copied()).ok();
+            for name in ["db-wal", "db-shm"] {
+                let warning = format!("{name} is left out: the database beside it may lack its last changes");
+                assert!(done.err().contains(&warning), "{done}");
+            }
+        }
+        let rest = stage.pvisor(["commit", "--all"]).ok();
+        assert!(!rest.err().contains("left out"), "{rest}");
+        let rows = "python3 -c \"import sqlite3; print(*sqlite3.connect('db').execute('select x from t').fetchone())\"";
+        assert_eq!(stage.host_ok(rows), "7\n");
+    }
+}

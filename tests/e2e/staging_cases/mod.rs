@@ -9,4 +9,5 @@ mod locks;
 mod names;
 mod open_flags;
 mod places;
+mod projects;
 mod special;

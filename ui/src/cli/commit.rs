@@ -1,11 +1,11 @@
 //! `commit`: writes what was approved to the host, all of it or nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::ExitCode;
 
 use pvisor::LayerPath;
-use pvisor::change::{Change, Risk};
+use pvisor::change::{Change, Risk, companions};
 use pvisor::commit::Outcome;
 use pvisor::layer::HOME;
 use pvisor::protocol::{Reply, Request, Role};
@@ -47,7 +47,8 @@ pub struct Args {
     /// configuration's `keep_undo` when the session began]
     #[arg(long, value_name = "N", conflicts_with = "dry_run")]
     keep_undo: Option<u32>,
-    /// Afterwards record the written files of the workspace in its git repository
+    /// Afterwards record the written files of the workspace in its git repository, as they are:
+    /// no hook, filter or signing program runs
     #[arg(long, value_name = "MESSAGE", conflicts_with = "dry_run")]
     git_commit: Option<String>,
     /// As JSON
@@ -68,13 +69,17 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
         dry_run: args.dry_run,
         keep_undo: args.keep_undo,
     };
-    let outcome = outcome(connection.ask(request))?;
+    let outcome = outcome(connection.ask(request));
+    connection.tell_notices()?;
+    let outcome = outcome?;
     let code = conclude(&outcome, args.json, false)?;
     if args.all {
         tell_left_out(&before)?;
     }
+    tell_torn(&before, &outcome)?;
     if let (Some(message), Outcome::Committed { paths, .. }) = (&args.git_commit, &outcome) {
-        git_commit::record(&record.info.workspace, paths, &before, message)?;
+        let info = &record.info;
+        git_commit::record(&info.workspace, &info.dir, paths, &before, message)?;
     }
     Ok(code)
 }
@@ -91,6 +96,19 @@ fn tell_left_out(changes: &BTreeMap<LayerPath, Change>) -> Result<(), CliError> 
                 change.file_type().name()
             )?;
         }
+    }
+    Ok(())
+}
+
+/// A database without the files that belong to it may lack its last changes.
+fn tell_torn(changes: &BTreeMap<LayerPath, Change>, outcome: &Outcome) -> Result<(), CliError> {
+    let (Outcome::Committed { paths, .. } | Outcome::Planned { paths, .. }) = outcome else {
+        return Ok(());
+    };
+    let taken: BTreeSet<&LayerPath> = paths.iter().collect();
+    let mut out = std::io::stderr().lock();
+    for key in companions::left_out(changes, |key| taken.contains(key)) {
+        writeln!(out, "warning: {key} is left out: {}", companions::WHY)?;
     }
     Ok(())
 }
@@ -129,7 +147,7 @@ pub fn conclude(outcome: &Outcome, as_json: bool, undo: bool) -> Result<ExitCode
              `discard`",
         ),
         Outcome::Unsettled { .. } => CliError::failure(report::outcome(outcome, undo))
-            .hint("`pvisor-tui review` opens the session again and settles it"),
+            .hint("`pvisor-tui recover` settles it: whole, or as if it had never begun"),
     };
     Err(error)
 }

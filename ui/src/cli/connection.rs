@@ -1,11 +1,15 @@
 //! A verb's connection to a session's server: what has been agreed, kept up to date while requests
 //! are answered.
 
-use pvisor::protocol::{Hello, PROTOCOL_VERSION, Reply, Request, Role, ServerMessage};
+use std::io::Write;
+
+use crossbeam_channel::Receiver;
+use pvisor::protocol::{Failure, Hello, PROTOCOL_VERSION, Reply, Request, Role, ServerMessage};
 use pvisor::session::client::{Client, ClientError};
 use pvisor::session::server;
-use pvisor::session::state::{RunState, SessionState};
+use pvisor::session::state::{RunState, SessionState, Update};
 use pvisor::session::store::SessionRecord;
+use pvisor::text::visible;
 
 use super::context::Context;
 use super::error::CliError;
@@ -16,16 +20,20 @@ pub struct Connection {
     pub client: Client,
     /// Everything agreed so far, as of the last answer.
     pub state: SessionState,
+    /// Notices that came since it was opened.
+    pub notices: Vec<String>,
 }
 
 impl Connection {
     /// Reaches the session's server, starting one when none runs. Must be called while this
     /// process has one thread.
     pub fn open(context: &Context, record: &SessionRecord, role: Role) -> Result<Self, CliError> {
+        super::recover::first(record)?;
         let (client, welcome) = server::attach(&context.store, record, hello(role))?;
         Ok(Self {
             client,
             state: welcome.state,
+            notices: Vec::new(),
         })
     }
 
@@ -41,12 +49,31 @@ impl Connection {
 
     /// The same with the error as it came.
     pub fn ask(&mut self, request: Request) -> Result<Reply, ClientError> {
-        let reply = self.client.call(request);
+        let reply = self.client.ask(request)?;
+        self.hear(&reply)
+    }
+
+    /// Waits for the answer to a request that was sent before; the state includes all that led to
+    /// it.
+    pub fn hear(&mut self, reply: &Receiver<Result<Reply, Failure>>) -> Result<Reply, ClientError> {
+        let reply = reply.recv().map_err(|_| ClientError::Closed);
         // What the server agreed on before it answered lies in the channel by now.
         while let Ok(message) = self.client.messages().try_recv() {
+            if let ServerMessage::Update(Update::Noticed(text)) = &message {
+                self.notices.push(text.clone());
+            }
             apply(&mut self.state, &message);
         }
-        reply
+        Ok(reply??)
+    }
+
+    /// Says on standard error what the server remarked on the way.
+    pub fn tell_notices(&mut self) -> Result<(), CliError> {
+        let mut err = std::io::stderr().lock();
+        for text in self.notices.drain(..) {
+            writeln!(err, "pvisor-tui: {}", visible(text.as_bytes()))?;
+        }
+        Ok(())
     }
 
     /// Waits until the command has ended; false when the connection ended first.

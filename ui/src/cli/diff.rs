@@ -1,14 +1,17 @@
 //! `diff`: the change set as a patch that `git apply` takes.
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::process::ExitCode;
 
+use crossbeam_channel::Receiver;
 use pvisor::LayerPath;
 use pvisor::change::{Change, ChangeKind, Class};
 use pvisor::diff::patch::{PatchEntry, left_out, patch};
 use pvisor::layer::{FileType, WORKSPACE};
-use pvisor::protocol::{Contents, Reply, Request, Role, Target};
+use pvisor::protocol::{Contents, Failure, Reply, Request, Role, Target};
 use pvisor::review;
+use pvisor::session::client::ClientError;
 use pvisor::session::state::SessionState;
 use pvisor::text::visible;
 
@@ -20,6 +23,10 @@ use super::targets::{self, Items};
 
 /// How often a change that moves while it is read is read again.
 const ATTEMPTS: usize = 5;
+
+/// Changes whose contents are asked for ahead, and how many bytes of them, at most.
+const AHEAD: usize = 64;
+const AHEAD_BYTES: u64 = 4 << 20;
 
 /// Print changes as a patch for `git apply`
 ///
@@ -53,11 +60,12 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     let mut layer = WORKSPACE.to_owned();
     let mut complete = true;
     let mut conflicts = false;
-    for key in keys {
+    let mut ahead = Ahead::new(keys, args.merged);
+    while let Some((key, asked)) = ahead.next(&connection)? {
         let read = if args.merged {
             read_merged(&mut connection, &key)?
         } else {
-            read(&mut connection, &key)?.map(Ok)
+            read(&mut connection, &key, asked)?.map(Ok)
         };
         let (change, contents) = match read {
             Some(Ok(read)) => read,
@@ -142,20 +150,75 @@ fn chosen(state: &SessionState, targets: &[Target]) -> (Vec<LayerPath>, LeftOut)
     (keys, left_out)
 }
 
-/// A change and the bytes that belong to it; `None` when it is gone by now.
+/// An answer that was asked for.
+type Asked = Receiver<Result<Reply, Failure>>;
+
+/// Asks for the contents of the next changes while those before them are printed, so that neither
+/// side waits for the other at every file.
+struct Ahead {
+    keys: std::vec::IntoIter<LayerPath>,
+    /// With the bytes that the answer may hold, roughly.
+    asked: VecDeque<(LayerPath, Option<Asked>, u64)>,
+    bytes: u64,
+    /// Nothing is asked for ahead of time.
+    idle: bool,
+}
+
+impl Ahead {
+    fn new(keys: Vec<LayerPath>, idle: bool) -> Self {
+        Self {
+            idle,
+            keys: keys.into_iter(),
+            asked: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
+    /// The next change, and the answer that is on its way where it has bytes.
+    fn next(
+        &mut self,
+        connection: &Connection,
+    ) -> Result<Option<(LayerPath, Option<Asked>)>, CliError> {
+        while self.asked.len() < AHEAD && (self.asked.is_empty() || self.bytes < AHEAD_BYTES) {
+            let Some(key) = self.keys.next() else { break };
+            let change = connection.state.changes.get(&key).filter(|c| has_bytes(c));
+            let (mut asked, mut bytes) = (None, 0);
+            if let Some(change) = change.filter(|_| !self.idle) {
+                let sides = [&change.before, &change.after];
+                bytes = sides.into_iter().flatten().map(|node| node.size).sum();
+                let request = Request::Contents(key.clone());
+                asked = Some(connection.client.ask(request).map_err(CliError::from)?);
+            }
+            self.bytes += bytes;
+            self.asked.push_back((key, asked, bytes));
+        }
+        Ok(self.asked.pop_front().map(|(key, asked, bytes)| {
+            self.bytes -= bytes;
+            (key, asked)
+        }))
+    }
+}
+
+/// Whether there is anything to read of a change.
+fn has_bytes(change: &Change) -> bool {
+    [&change.before, &change.after]
+        .into_iter()
+        .flatten()
+        .any(|node| matches!(node.file_type, FileType::File | FileType::Symlink))
+}
+
+/// A change and the bytes that belong to it; `None` when it is gone by now. `asked`: its contents
+/// were asked for before.
 fn read(
     connection: &mut Connection,
     key: &LayerPath,
+    mut asked: Option<Asked>,
 ) -> Result<Option<(Change, Contents)>, CliError> {
     for _ in 0..ATTEMPTS {
         let Some(change) = connection.state.changes.get(key).cloned() else {
             return Ok(None);
         };
-        let has_bytes = [&change.before, &change.after]
-            .into_iter()
-            .flatten()
-            .any(|node| matches!(node.file_type, FileType::File | FileType::Symlink));
-        if !has_bytes {
+        if !has_bytes(&change) {
             let nothing = Contents {
                 digest: change.digest,
                 before: None,
@@ -164,10 +227,17 @@ fn read(
             };
             return Ok(Some((change, nothing)));
         }
-        if let Reply::Contents(contents) = connection.call(Request::Contents(key.clone()))?
-            && contents.digest == change.digest
-        {
-            return Ok(Some((change, contents)));
+        let asked = match asked.take() {
+            Some(asked) => asked,
+            None => connection.client.ask(Request::Contents(key.clone()))?,
+        };
+        match connection.hear(&asked) {
+            Ok(Reply::Contents(contents)) if contents.digest == change.digest => {
+                return Ok(Some((change, contents)));
+            }
+            // It moved, or went, since it was asked for.
+            Ok(_) | Err(ClientError::Failed(Failure::UnknownPath(_))) => {}
+            Err(error) => return Err(error.into()),
         }
         connection.refresh()?;
     }
@@ -188,7 +258,7 @@ fn read_merged(connection: &mut Connection, key: &LayerPath) -> Result<Option<Me
             return Ok(None);
         };
         if change.conflict.is_none() {
-            return Ok(read(connection, key)?.map(Ok));
+            return Ok(read(connection, key, None)?.map(Ok));
         }
         if let Reply::Merged(answer) = connection.call(Request::Merged(key.clone()))? {
             let merged = match *answer {

@@ -1,22 +1,42 @@
 //! `commit --git-commit`: records what was just written in the workspace's git repository. Owns the
-//! call of git and what of the repository it must not obey: no hook and no file-system monitor
-//! runs, and nothing is recorded when the commit itself wrote below a `.git`.
+//! way there and what of the repository it must not obey: no hook, monitor, filter, signing program
+//! or transport runs, and nothing is recorded when the commit itself wrote below a `.git`.
+//!
+//! The repository's settings may have come with an earlier commit of the agent's work, and `git add`
+//! and `git commit` start what they name. The calls that commit is made of here do not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use pvisor::LayerPath;
 use pvisor::RelPath;
 use pvisor::change::{Change, Class};
 use pvisor::layer::WORKSPACE;
+use pvisor::text::visible;
 
 use super::error::{CliError, REFUSED};
 
-/// Records `paths` (and the old names of renames among them, as `before` knows them).
+/// What git is told in any case.
+const SETTINGS: [&str; 5] = [
+    "--literal-pathspecs",
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "core.fsmonitor=false",
+];
+
+/// Object ids asked for in one call.
+const AT_ONCE: usize = 4096;
+
+/// Records `paths` (and the old names of renames among them, as `before` knows them), each with the
+/// bytes it has on disk. `scratch` is a directory of our own for the index of the new commit.
 pub fn record(
     workspace: &Path,
+    scratch: &Path,
     paths: &[LayerPath],
     before: &BTreeMap<LayerPath, Change>,
     message: &str,
@@ -25,20 +45,13 @@ pub fn record(
     if written.is_empty() {
         return Ok(());
     }
-    let list: Vec<u8> = written
-        .iter()
-        .flat_map(|path| path.as_bytes().iter().copied().chain([0]))
-        .collect();
-    git(workspace, &["add", "--all"], &list)?;
-    let commit = [
-        "commit",
-        "--quiet",
-        "--only",
-        "--no-verify",
-        "--message",
-        message,
-    ];
-    git(workspace, &commit, &list)
+    let repository = Repository {
+        workspace,
+        index: scratch.join(format!("git-index-{}", std::process::id())),
+    };
+    let done = repository.record(&written, message);
+    let _ = std::fs::remove_file(&repository.index);
+    done
 }
 
 /// What of the commit a git repository tracks.
@@ -69,37 +82,286 @@ fn written(
     Ok(written)
 }
 
-fn git(workspace: &Path, arguments: &[&str], paths: &[u8]) -> Result<(), CliError> {
-    let failed = |error: &dyn std::fmt::Display| {
-        CliError::while_doing("committed, but not recorded in git", error).with_status(REFUSED)
-    };
-    let mut child = Command::new("git")
-        .arg("-C")
-        .arg(workspace)
-        .args([
-            "-c",
-            "core.hooksPath=/dev/null",
-            "-c",
-            "core.fsmonitor=false",
-        ])
-        .arg("--literal-pathspecs")
-        .args(arguments)
-        .args(["--pathspec-from-file=-", "--pathspec-file-nul"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| failed(&error))?;
-    // git reads the whole list before it says anything.
-    if let Some(mut stdin) = child.stdin.take() {
-        let _ = stdin.write_all(paths);
+/// Which index a call works on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Index {
+    /// The repository's own.
+    Own,
+    /// That of the new commit.
+    New,
+}
+
+struct Repository<'a> {
+    workspace: &'a Path,
+    index: PathBuf,
+}
+
+impl Repository<'_> {
+    fn record(&self, written: &BTreeSet<RelPath>, message: &str) -> Result<(), CliError> {
+        self.check_merge()?;
+        self.check_programs(written)?;
+        self.check_inner(written)?;
+        let entries = self.entries(written)?;
+        let parent = self.try_git(
+            Index::Own,
+            &["rev-parse", "-q", "--verify", "HEAD^{commit}"],
+            b"",
+        )?;
+        let parent = parent.map(word);
+        match &parent {
+            Some(parent) => self.git(Index::New, &["read-tree", parent], b"")?,
+            None => self.git(Index::New, &["read-tree", "--empty"], b"")?,
+        };
+        let into = ["update-index", "-z", "--index-info"];
+        self.git(Index::New, &into, &entries)?;
+        let tree = word(self.git(Index::New, &["write-tree"], b"")?);
+        let mut commit = vec!["commit-tree", &tree, "-m", message];
+        if let Some(parent) = &parent {
+            let same = self.git(
+                Index::Own,
+                &["rev-parse", &format!("{parent}^{{tree}}")],
+                b"",
+            )?;
+            if word(same) == tree {
+                return Ok(());
+            }
+            commit.extend(["-p", parent]);
+        }
+        let made = word(self.git(Index::Own, &commit, b"")?);
+        let reflog = format!("commit: {}", message.lines().next().unwrap_or_default());
+        let was = parent.unwrap_or_default();
+        self.git(
+            Index::Own,
+            &["update-ref", "-m", &reflog, "HEAD", &made, &was],
+            b"",
+        )?;
+        // What was staged there before stays staged.
+        self.git(Index::Own, &into, &entries).map(drop)
     }
-    let done = child.wait_with_output().map_err(|error| failed(&error))?;
-    if done.status.success() {
-        return Ok(());
+
+    fn check_merge(&self) -> Result<(), CliError> {
+        let merge = ["rev-parse", "-q", "--verify", "MERGE_HEAD"];
+        match self.try_git(Index::Own, &merge, b"")? {
+            None => Ok(()),
+            Some(_) => Err(refused("a merge is under way")
+                .hint("finish it, then `git add` and `git commit` there by hand")),
+        }
     }
-    let said = String::from_utf8_lossy(&done.stderr);
-    Err(failed(&format!("git {}: {}", arguments[0], said.trim())))
+
+    /// Refuses what would be recorded otherwise than by hand: a filter is a program that changes
+    /// the bytes, and it is not run here.
+    fn check_programs(&self, written: &BTreeSet<RelPath>) -> Result<(), CliError> {
+        let settings = [
+            "config",
+            "--null",
+            "--name-only",
+            "--get-regexp",
+            r"^(filter|hook)\.",
+        ];
+        let Some(names) = self.try_git(Index::Own, &settings, b"")? else {
+            return Ok(());
+        };
+        let mut filters: BTreeSet<&[u8]> = BTreeSet::new();
+        for name in names.split(|b| *b == 0) {
+            if name.starts_with(b"hook.") && name.ends_with(b".command") {
+                return Err(
+                    refused(&format!("the setting {} names a program", visible(name)))
+                        .hint("look at it, then commit there by hand"),
+                );
+            }
+            let name = name.strip_prefix(b"filter.").unwrap_or_default();
+            let dot = name.iter().rposition(|b| *b == b'.').unwrap_or(0);
+            filters.insert(&name[..dot]);
+        }
+        let list = nul_ended(written.iter().map(RelPath::as_bytes));
+        let told = self.git(
+            Index::Own,
+            &["check-attr", "-z", "--stdin", "filter"],
+            &list,
+        )?;
+        let fields: Vec<&[u8]> = told.split(|b| *b == 0).collect();
+        for field in fields.chunks_exact(3) {
+            if filters.contains(field[2]) {
+                return Err(refused(&format!(
+                    "{} goes through the filter {}, a program that the repository's settings name",
+                    visible(field[0]),
+                    visible(field[2])
+                ))
+                .hint("look at the setting, then `git add` and `git commit` there by hand"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What lies in a repository of its own is not this one's to record.
+    fn check_inner(&self, written: &BTreeSet<RelPath>) -> Result<(), CliError> {
+        let mut parents = BTreeSet::new();
+        for path in written {
+            let mut parent = path.parent();
+            while let Some(dir) = parent.filter(|dir| !dir.is_root()) {
+                parent = dir.parent();
+                if !parents.insert(dir) {
+                    break;
+                }
+            }
+        }
+        let is_own = |dir: &&RelPath| self.on_disk(dir).join(".git").symlink_metadata().is_ok();
+        match parents.iter().find(is_own) {
+            None => Ok(()),
+            Some(dir) => Err(refused(&format!(
+                "{} is a repository of its own",
+                visible(dir.as_bytes())
+            ))
+            .hint("commit in each of them by hand")),
+        }
+    }
+
+    fn on_disk(&self, path: &RelPath) -> PathBuf {
+        self.workspace
+            .join(std::ffi::OsStr::from_bytes(path.as_bytes()))
+    }
+
+    /// Lines for `update-index --index-info`: mode, object and name of what is there, zeros for
+    /// what is not.
+    fn entries(&self, written: &BTreeSet<RelPath>) -> Result<Vec<u8>, CliError> {
+        let ask = ["rev-parse", "--show-object-format", "--show-prefix"];
+        let told = self.git(Index::Own, &ask, b"")?;
+        let (format, prefix) = match told.iter().position(|b| *b == b'\n') {
+            Some(at) => told.split_at(at),
+            None => (&told[..], &told[..0]),
+        };
+        let prefix = prefix.trim_ascii();
+        let nothing = "0".repeat(if format == b"sha256" { 64 } else { 40 });
+        let mut found: Vec<(&str, &RelPath, Option<String>)> = Vec::new();
+        for path in written {
+            let place = self.on_disk(path);
+            let (mode, object) = match place.symlink_metadata() {
+                Err(_) => ("0", Some(nothing.clone())),
+                Ok(meta) if meta.is_symlink() => {
+                    let target = std::fs::read_link(&place)?;
+                    let object = self.object(target.as_os_str().as_bytes())?;
+                    ("120000", Some(object))
+                }
+                Ok(meta) if meta.is_file() => {
+                    let mode = if meta.mode() & 0o100 == 0 {
+                        "100644"
+                    } else {
+                        "100755"
+                    };
+                    let plain = !place.as_os_str().as_bytes().contains(&b'\n');
+                    let object = (!plain).then(|| self.object(&std::fs::read(&place)?));
+                    (mode, object.transpose()?)
+                }
+                // Neither directories nor pipes are git's.
+                Ok(_) => continue,
+            };
+            found.push((mode, path, object));
+        }
+        self.objects(&mut found)?;
+        let mut lines = Vec::new();
+        for (mode, path, object) in found {
+            write!(lines, "{mode} {}\t", object.unwrap_or_default())?;
+            lines.extend_from_slice(prefix);
+            lines.extend_from_slice(path.as_bytes());
+            lines.push(0);
+        }
+        Ok(lines)
+    }
+
+    /// Stores these bytes as they are.
+    fn object(&self, bytes: &[u8]) -> Result<String, CliError> {
+        let arguments = ["hash-object", "-w", "--no-filters", "--stdin"];
+        Ok(word(self.git(Index::Own, &arguments, bytes)?))
+    }
+
+    /// Stores the files that have no object yet, many in one call.
+    fn objects(&self, found: &mut [(&str, &RelPath, Option<String>)]) -> Result<(), CliError> {
+        let mut missing: Vec<_> = found.iter_mut().filter(|f| f.2.is_none()).collect();
+        for some in missing.chunks_mut(AT_ONCE) {
+            let mut list = Vec::new();
+            for (_, path, _) in some.iter() {
+                list.extend_from_slice(self.on_disk(path).as_os_str().as_bytes());
+                list.push(b'\n');
+            }
+            let arguments = ["hash-object", "-w", "--no-filters", "--stdin-paths"];
+            let told = self.git(Index::Own, &arguments, &list)?;
+            let told = String::from_utf8_lossy(&told);
+            let mut ids = told.lines();
+            for file in some.iter_mut() {
+                file.2 = ids.next().map(str::to_owned);
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls git; what it printed.
+    fn git(&self, index: Index, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, CliError> {
+        match self.call(index, arguments, input)? {
+            (true, out, _) => Ok(out),
+            (false, _, said) => Err(failed(&format!("git {}: {}", arguments[0], said.trim()))),
+        }
+    }
+
+    /// The same where a failure is an answer.
+    fn try_git(
+        &self,
+        index: Index,
+        arguments: &[&str],
+        input: &[u8],
+    ) -> Result<Option<Vec<u8>>, CliError> {
+        let (done, out, _) = self.call(index, arguments, input)?;
+        Ok(done.then_some(out))
+    }
+
+    fn call(
+        &self,
+        index: Index,
+        arguments: &[&str],
+        input: &[u8],
+    ) -> Result<(bool, Vec<u8>, String), CliError> {
+        let mut command = Command::new("git");
+        command.arg("-C").arg(self.workspace).args(SETTINGS);
+        // Nothing is fetched, whatever is missing.
+        command.env("GIT_ALLOW_PROTOCOL", "none");
+        command.env("GIT_NO_LAZY_FETCH", "1");
+        if index == Index::New {
+            command.env("GIT_INDEX_FILE", &self.index);
+        }
+        let mut child = command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| failed(&error))?;
+        let stdin = child.stdin.take();
+        let done = std::thread::scope(|scope| {
+            // It may answer before it has heard everything.
+            scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
+            child.wait_with_output()
+        });
+        let done = done.map_err(|error| failed(&error))?;
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        Ok((done.status.success(), done.stdout, said))
+    }
+}
+
+fn failed(error: &dyn std::fmt::Display) -> CliError {
+    CliError::while_doing("committed, but not recorded in git", error).with_status(REFUSED)
+}
+
+fn refused(why: &str) -> CliError {
+    CliError::refused(format!("committed, but not recorded in git: {why}"))
+}
+
+fn word(bytes: Vec<u8>) -> String {
+    String::from_utf8_lossy(&bytes).trim().to_owned()
+}
+
+fn nul_ended<'a>(paths: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    paths
+        .flat_map(|path| path.iter().copied().chain([0]))
+        .collect()
 }
 
 #[cfg(test)]
@@ -158,8 +420,10 @@ mod tests {
              printf '#!/bin/sh\\ntouch ran\\n' > .git/hooks/post-commit; chmod +x .git/hooks/*
              rm gone; echo 2 > other; git add other; echo x > '[a]*'",
         );
+        let scratch = tempfile::tempdir().expect("tempdir");
         record(
             w,
+            scratch.path(),
             &[key(b"gone"), key(b"[a]*")],
             &BTreeMap::new(),
             "the message",
@@ -175,5 +439,52 @@ mod tests {
             "what was staged before stays staged"
         );
         assert!(!w.join("ran").exists(), "no hook ran");
+    }
+
+    #[test]
+    fn no_program_of_the_repositorys_settings_runs() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let scratch = tempfile::tempdir().expect("tempdir");
+        let w = dir.path();
+        let host = |script: &str| {
+            let script = format!("cd -- \"$0\"; {script}");
+            let done = Command::new("sh").args(["-ec", &script]).arg(w).output();
+            let done = done.expect("sh");
+            String::from_utf8_lossy(&done.stdout).trim().to_owned()
+        };
+        if host("command -v git").is_empty() {
+            eprintln!("skipped: git is not installed");
+            return;
+        }
+        // Everything that `git add` and `git commit` would start.
+        host(
+            "git init -q .; git config user.name ada; git config user.email ada@example.org
+             mkdir sub; echo 1 > sub/a; git add .; git commit -qm first
+             printf '#!/bin/sh\\ntouch %s/ran\\ncat\\n' \"$PWD\" > mark; chmod +x mark
+             for k in core.fsmonitor core.sshCommand core.editor gpg.program; do git config $k \"$PWD/mark\"; done
+             git config commit.gpgSign true; git config filter.m.clean \"$PWD/mark\"
+             git config filter.m.smudge \"$PWD/mark\"; git config core.hooksPath \"$PWD/hooks\"
+             mkdir hooks; for h in post-index-change reference-transaction pre-commit post-commit; do cp mark hooks/$h; done
+             echo '*.f filter=m' > .gitattributes; echo 2 > sub/a; echo 1 > sub/x.f; ln -s a sub/l; rm -f ran",
+        );
+        let before = BTreeMap::new();
+        let record = |paths: &[&[u8]], message: &str| {
+            let keys: Vec<_> = paths.iter().map(|path| key(path)).collect();
+            record(&w.join("sub"), scratch.path(), &keys, &before, message)
+        };
+        let error = record(&[b"a", b"x.f"], "filtered").expect_err("a filter");
+        let mut said = Vec::new();
+        error.print(&mut said).expect("prints");
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(said.contains("x.f goes through the filter m"), "{said}");
+        record(&[b"a", b"l"], "taken over").expect("recorded");
+        assert!(!w.join("ran").exists(), "a program ran");
+        assert_eq!(
+            host("git -c core.hooksPath= log -1 --format=%s --raw --abbrev=4 | cut -d' ' -f2,5-"),
+            "over\n\n100644 M\tsub/a\n120000 A\tsub/l"
+        );
+        assert_eq!(host("git show HEAD:sub/a"), "2");
+        let left = std::fs::read_dir(scratch.path()).expect("lists").count();
+        assert_eq!(left, 0, "the index of the commit goes");
     }
 }

@@ -11,10 +11,11 @@ use std::path::Path;
 
 use base64::Engine as _;
 use pvisor::LayerPath;
-use pvisor::commit::Outcome;
+use pvisor::commit::{LateSave, Outcome};
 use pvisor::doctor;
 use pvisor::layer::{Layer, Timestamp};
 use pvisor::sandbox::{Boundary, ExitStatus};
+use pvisor::session::recover::is_unsettled;
 use pvisor::session::store::SessionRecord;
 use pvisor::text;
 use serde::Serialize;
@@ -105,10 +106,36 @@ pub struct Status {
     pub boundary: Boundary,
     /// Commits carried out, undos not counted.
     pub commits: u32,
+    /// Whether a commit was left unfinished, or is just under way; `recover` settles it.
+    pub needs_recover: bool,
+    /// Saves of other programs that came too late for a commit and lie in what it displaced; `undo`
+    /// of that commit brings them back.
+    pub late_saves: Vec<LateSaveInfo>,
     /// Rules in force and what waits for a person; `status --json` only, empty once the command has
     /// ended.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardInfo>,
+}
+
+/// A save in what a commit displaced.
+#[derive(Debug, Serialize)]
+pub struct LateSaveInfo {
+    /// The commit's number.
+    pub commit: u32,
+    /// What was saved.
+    pub path: String,
+    /// Where it is kept.
+    pub kept: String,
+}
+
+impl From<&LateSave> for LateSaveInfo {
+    fn from(save: &LateSave) -> Self {
+        Self {
+            commit: save.number,
+            path: save.key.to_string(),
+            kept: path(&save.kept).0,
+        }
+    }
 }
 
 impl From<&SessionRecord> for Status {
@@ -133,6 +160,8 @@ impl From<&SessionRecord> for Status {
             layers: info.layers.iter().map(LayerInfo::from).collect(),
             boundary: record.boundary.clone(),
             commits: record.commits,
+            needs_recover: is_unsettled(record),
+            late_saves: Vec::new(),
             guard: None,
         }
     }

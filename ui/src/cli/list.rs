@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use pvisor::layer::Timestamp;
 use pvisor::sandbox::ExitStatus;
+use pvisor::session::recover::is_unsettled;
 use pvisor::session::store::SessionRecord;
 use pvisor::text::visible;
 
@@ -54,12 +55,17 @@ pub fn text(records: &[SessionRecord]) -> String {
     table::aligned(&rows)
 }
 
-/// The state in a word, with the exit status where it says something.
+/// The state in a word, with the exit status where it says something, and whether a commit was left
+/// unfinished.
 pub fn state(record: &SessionRecord) -> String {
-    match record.exit.and_then(ExitStatus::known) {
+    let mut state = match record.exit.and_then(ExitStatus::known) {
         Some(code) if code != 0 => format!("{} ({code})", record.state.name()),
         _ => record.state.name().into(),
+    };
+    if is_unsettled(record) {
+        state.push_str(", needs recover");
     }
+    state
 }
 
 /// Date and time of day where the caller is.

@@ -35,6 +35,8 @@ mod observed;
 mod output;
 mod path_args;
 mod preset;
+mod prune;
+mod recover;
 mod reject;
 mod report;
 mod reset;
@@ -94,6 +96,8 @@ enum Verb {
     Commit(commit::Args),
     Undo(undo::Args),
     Discard(discard::Args),
+    Prune(prune::Args),
+    Recover(recover::Args),
     Allow(allow::Args),
     Deny(deny::Args),
     Review(review::Args),
@@ -145,6 +149,8 @@ fn run_verb(cli: Cli) -> Result<ExitCode, CliError> {
         Some(Verb::Commit(args)) => commit::run(&args, context),
         Some(Verb::Undo(args)) => undo::run(&args, context),
         Some(Verb::Discard(args)) => discard::run(&args, context),
+        Some(Verb::Prune(args)) => prune::run(&args, context),
+        Some(Verb::Recover(args)) => recover::run(&args, context),
         Some(Verb::Allow(args)) => allow::run(&args, context),
         Some(Verb::Deny(args)) => deny::run(&args, context),
         Some(Verb::Review(args)) => review::run(&args, context),

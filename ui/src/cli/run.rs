@@ -238,6 +238,8 @@ pub fn run(args: Args, context: &Context) -> Result<ExitCode, CliError> {
         },
         owns_command: shows && (args.headless || loaded.config.hangup == Hangup::Stop),
     };
+    // The command shall not begin on a half-written workspace.
+    super::recover::at(&context.store, &request.workspace)?;
     let started = server::run(&context.store, request, hello);
     // From here on nothing is a usage error: whatever failed, the command did not run.
     let (client, welcome) =
@@ -556,10 +558,32 @@ fn request(
         )
         .hint("leave one of them out"));
     }
+    check_cache(args, context, &request.workspace)?;
     match clash(&request.spec).filter(|_| mode == Mode::Staged) {
         None => Ok(request),
         Some(clash) => Err(CliError::usage(clash.to_string()).hint(clash.hint)),
     }
+}
+
+/// The promise that nobody else changes the workspace cannot hold where our own records lie in it.
+fn check_cache(args: &Args, context: &Context, workspace: &Path) -> Result<(), CliError> {
+    let cache = match args.cache {
+        CacheArg::Default => return Ok(()),
+        CacheArg::ImmutableLower => "immutable-lower",
+        CacheArg::Extended => "extended",
+    };
+    let state = &context.paths.state_dir;
+    // It may not be there yet: what it will be made in is.
+    let real = state.ancestors().find_map(|dir| dir.canonicalize().ok());
+    if !real.is_some_and(|dir| dir.starts_with(workspace)) && !state.starts_with(workspace) {
+        return Ok(());
+    }
+    Err(CliError::usage(format!(
+        "--cache {cache} cannot go together with the state directory {}: it lies in the workspace, \
+         which therefore changes while the session runs",
+        shown(state)
+    ))
+    .hint("name another one with --state-dir, or leave out --cache"))
 }
 
 /// A bound on memory or processors is always somebody's wish: who relies on it is told at once when

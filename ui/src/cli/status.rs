@@ -3,10 +3,12 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use pvisor::commit::LateSave;
 use pvisor::policy::{Origin, access_word};
 use pvisor::protocol::Role;
 use pvisor::sandbox::boundary::LimitBoundary;
 use pvisor::session::client::Client;
+use pvisor::session::recover::is_unsettled;
 use pvisor::session::state::{RunState, SessionState};
 use pvisor::session::store::SessionRecord;
 use pvisor::text::visible;
@@ -46,6 +48,7 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     let live = live(&record, context);
     if args.json {
         let mut status = json::Status::from(&record);
+        status.late_saves = late_saves(&record).iter().map(Into::into).collect();
         status.guard = Some(json::GuardInfo::new(live.as_ref()));
         json::print(&status)?;
     } else {
@@ -56,6 +59,11 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
         std::io::stdout().write_all(text.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Saves that came too late for a commit; what cannot be read is none.
+fn late_saves(record: &SessionRecord) -> Vec<LateSave> {
+    pvisor::commit::late_saves(&record.info.dir.join("commits")).unwrap_or_default()
 }
 
 /// What the server of a running session knows; none is started for it.
@@ -172,6 +180,15 @@ fn text(record: &SessionRecord) -> String {
     row("workspace", shown(&info.workspace));
     row("directory", shown(&info.dir));
     row("commits", record.commits.to_string());
+    if is_unsettled(record) {
+        row(
+            "unfinished",
+            "a commit; unless it is under way, `pvisor-tui recover` settles it".into(),
+        );
+    }
+    for save in late_saves(record) {
+        row("late save", save.describe());
+    }
     row("mode", info.mode.name().into());
     row("namespaces", list(&boundary.namespaces));
     for layer in &boundary.layers {
@@ -181,6 +198,10 @@ fn text(record: &SessionRecord) -> String {
             &format!("layer {}", safe(&layer.name)),
             format!("{root} ({}: {})", safe(&layer.driver), safe(&layer.reason)),
         );
+    }
+    if !boundary.layers.is_empty() {
+        let text = "README.md, \"Deviations\", tells how a layer differs from a plain directory";
+        row("deviations", text.into());
     }
     if !boundary.mode.is_empty() {
         let none = if boundary.no_capabilities {

@@ -27,6 +27,8 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     let record = args.session.find(context)?;
     let mut connection = Connection::open(context, &record, Role::Driver)?;
-    let outcome = commit::outcome(connection.ask(Request::Undo))?;
+    let outcome = commit::outcome(connection.ask(Request::Undo));
+    connection.tell_notices()?;
+    let outcome = outcome?;
     commit::conclude(&outcome, args.json, true)
 }

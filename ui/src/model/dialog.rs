@@ -237,6 +237,17 @@ impl History {
         self.done.push(step);
     }
 
+    /// Whether there is nothing to take back.
+    pub fn is_at_start(&self) -> bool {
+        self.done.is_empty()
+    }
+
+    /// Nothing of before can be taken back or made again: a commit has come.
+    pub fn clear(&mut self) {
+        self.done.clear();
+        self.undone.clear();
+    }
+
     /// The last step, to be taken back.
     pub fn undo(&mut self) -> Option<&Step> {
         let step = self.done.pop()?;

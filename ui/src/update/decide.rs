@@ -416,8 +416,11 @@ fn restore(state: &SessionState, key: &LayerPath, digest: Digest) -> Vec<Request
     requests
 }
 
-/// u: the last decision.
-pub fn undo(model: &mut Model) -> Vec<Effect> {
+/// u: the last decision; when a commit came after it, that commit, which is asked about first.
+pub fn undo(model: &mut Model, state: &SessionState) -> Vec<Effect> {
+    if model.history.is_at_start() && !state.commits.is_empty() {
+        return pages::open_undo_commit(model, state);
+    }
     replay(model, true)
 }
 

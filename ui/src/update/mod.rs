@@ -182,7 +182,7 @@ fn named(
             };
             Vec::new()
         }
-        Name::Undo => decide::undo(model),
+        Name::Undo => decide::undo(model, state),
         Name::Redo => decide::redo(model),
         Name::Commit => pages::open_commit(model, state),
         Name::UndoCommit => pages::open_undo_commit(model, state),

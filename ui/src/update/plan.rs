@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use pvisor::LayerPath;
-use pvisor::change::{Change, ChangeKind, Merges, Risk};
+use pvisor::change::{Change, ChangeKind, Merges, Risk, companions};
 use pvisor::commit::Outcome;
 use pvisor::diff::{ItemKind, ItemRef};
 use pvisor::layer::{Digest, Node};
@@ -318,6 +318,13 @@ fn plan_lines(model: &Model, state: &SessionState, merge: bool) -> Vec<PageLine>
     .collect();
     if !never.is_empty() {
         let text = format!("Never on this screen: {}.", never.join(", "));
+        lines.push(PageLine::new(Tone::Warn, text));
+    }
+    let taken = |key: &LayerPath| keys.binary_search(key).is_ok();
+    for key in companions::left_out(&state.changes, taken) {
+        let mut text = b"Left out: ".to_vec();
+        text.extend(path_of(key));
+        text.extend_from_slice(format!("; {}.", companions::WHY).as_bytes());
         lines.push(PageLine::new(Tone::Warn, text));
     }
     lines.push(PageLine::new(Tone::Plain, ""));

@@ -54,6 +54,8 @@ fn note(model: &mut Model, update: &Update) {
                 text: pvisor::text::visible(text.as_bytes()).into_owned(),
             });
         }
+        // Decisions of before were about other changes; the commit is now the last thing done.
+        Update::Committed(_) => model.history.clear(),
         Update::Answered { ask, allow, by, .. } => answered(model, *ask, *allow, by),
         Update::Lost => model.say(
             Severity::Error,
