@@ -222,7 +222,11 @@ pub(super) fn set_mtime_fd(file: BorrowedFd<'_>, time: Timestamp) -> io::Result<
 }
 
 /// Sets an extended attribute; an `O_PATH` descriptor will do.
-pub(super) fn set_xattr(fd: BorrowedFd<'_>, name: &str, value: &[u8]) -> io::Result<()> {
+pub(super) fn set_xattr(
+    fd: BorrowedFd<'_>,
+    name: impl AsRef<std::ffi::OsStr>,
+    value: &[u8],
+) -> io::Result<()> {
     pass("setxattr")?;
     xattr::set_deref(proc_path(fd), name, value)
 }

@@ -10,6 +10,7 @@
 //! names        where further names of a file lie
 //! steps        subtrees, order
 //! preflight    refuse what can be known; temporary names
+//! foreign      attributes that the host's files keep
 //! stage        make the new entries beside their destinations (kept: for an undo)
 //! publish      exchange under leases, look at what came out
 //! back         the way back, from any state
@@ -27,6 +28,8 @@
 //! - Names that are one file for the agent, or were one on the host and are still alike, become
 //!   one file; a new name of a file that the agent left alone becomes a name of the host's own.
 //! - A directory whose removal was approved stays while something in it was not.
+//! - New content keeps the `trusted.*` and `security.*` attributes of the host's file (file
+//!   capabilities only with the same bytes); where they cannot be set, the commit is refused.
 //! - A new file gets the agent's modification time; directories keep theirs only when they come
 //!   back by undo. Owner and group are set where the process may.
 //! - On a file system that cannot exchange names the former entry gets a second name first and the
@@ -37,6 +40,7 @@ mod anchor;
 mod back;
 mod dress;
 mod effect;
+mod foreign;
 mod host;
 mod kept;
 mod late;
@@ -286,7 +290,8 @@ pub fn commit(batch: &Batch<'_>) -> Result<Outcome, CommitError> {
     let _turn = turn::take(&roots)?;
     match prepared(batch, roots)? {
         Ok((transaction, contents, anchors)) => {
-            let mut stager = stage::Stager::new(batch.access, anchors);
+            let origins = foreign::Origins::of(batch);
+            let mut stager = stage::Stager::new(batch.access, anchors, origins);
             transaction.run(|root, step, index| stager.step(root, step, &contents[index]))
         }
         Err(outcome) => Ok(outcome),
@@ -332,6 +337,7 @@ fn prepared<'a>(
     };
     let mut refusals = plan.refusals;
     refusals.extend(transaction.check(&|layer, path| measure(batch, layer, path))?);
+    refusals.extend(foreign::Origins::of(batch).check(&transaction.steps, &transaction.roots));
     Ok(if refusals.is_empty() {
         Ok((transaction, contents, plan.anchors))
     } else {

@@ -12,7 +12,7 @@ use crate::{LayerPath, RelPath};
 use super::lease::{Lease, Patience};
 use super::ledger::{Action, Piece, Source, Step};
 use super::names;
-use super::place::{Root, words};
+use super::place::{Root, shown, words};
 use super::verify::{self, Expect, Tree};
 use super::{CommitError, Refusal, room};
 
@@ -352,7 +352,11 @@ impl Checks<'_> {
                 ));
             }
             Err(e) => {
-                shut = format!("its directory {dir} cannot be written: {}", words(&e));
+                shut = format!(
+                    "its directory {dir} cannot be written: {}{}",
+                    words(&e),
+                    way_in(root, dir)
+                );
                 if !self.opened.contains(dir) {
                     return Err(shut);
                 }
@@ -433,6 +437,18 @@ impl Checks<'_> {
                 }
             }
         }
+    }
+}
+
+/// How the owner of a directory opens it, as a remark behind the reason.
+fn way_in(root: &Root, dir: &LayerPath) -> String {
+    let own = matches!(root.look(&dir.path), Ok(Some(look))
+        if look.node.uid == nix::unistd::geteuid().as_raw() && look.node.mode & 0o200 == 0);
+    if own {
+        let path = shown(&root.path.join(dir.path.as_path()));
+        format!(" (`chmod u+w {path}`)")
+    } else {
+        String::new()
     }
 }
 

@@ -17,7 +17,7 @@ use super::lease::Lease;
 use super::ledger::{self, Action, Source, Step};
 use super::place::{Place, Root, below, xattrs};
 use super::stage::copy_sparse;
-use super::{CommitError, host};
+use super::{CommitError, foreign, host};
 
 /// How often an entry is copied anew because somebody writes to it, and how long is waited before:
 /// two seconds in all. Then what was read last is kept.
@@ -226,6 +226,7 @@ fn copy_tree(from: &Place, to: &Place) -> io::Result<()> {
     node.xattrs = xattrs(from.handle()?.as_fd())?;
     own(to, &node)?;
     dress(to.handle()?.as_fd(), &node)?;
+    foreign::copy(from, to)?;
     host::set_mtime(to, node.mtime)
 }
 

@@ -16,6 +16,7 @@ use crate::layer::{AccessError, Digest, FileType, Node, StageAccess};
 use super::anchor::Anchors;
 use super::dress::{dress, own};
 use super::effect::{Content, Picked};
+use super::foreign::{Attributes, Origins, give};
 use super::lease::{Lease, Patience};
 use super::ledger::{Action, Piece, Step};
 use super::place::{Place, Root, look_fd, words};
@@ -49,6 +50,8 @@ pub(super) struct Stager<'a> {
     made: HashMap<(String, Inode), Made>,
     /// Files that the host has and keeps.
     anchors: Anchors,
+    /// Whose attributes the new entries get.
+    origins: Origins,
 }
 
 /// An inode that several names share: of the upper, or of the host.
@@ -65,7 +68,7 @@ struct Made {
 
 impl<'a> Stager<'a> {
     /// Reads the uppers through `access`; new names of files in `anchors` are linked to those.
-    pub fn new(access: &'a dyn StageAccess, anchors: Anchors) -> Self {
+    pub fn new(access: &'a dyn StageAccess, anchors: Anchors, origins: Origins) -> Self {
         Self {
             access,
             patience: Patience::new(),
@@ -73,6 +76,7 @@ impl<'a> Stager<'a> {
             clones: true,
             made: HashMap::new(),
             anchors,
+            origins,
         }
     }
 
@@ -91,12 +95,15 @@ impl<'a> Stager<'a> {
         for (piece, content) in after.iter().zip(contents) {
             let path = piece.path.under(&step.aside);
             let host = replaced.filter(|_| piece.path.is_root());
+            let at = |error| StageErrorAt {
+                path: piece.path.under(&step.path),
+                error,
+            };
+            let foreign = self.origins.attributes(root, step, piece);
+            let foreign = foreign.map_err(|error| at(error.into()))?;
             let node = self
-                .entry(root, &path, &piece.node, content, host)
-                .map_err(|error| StageErrorAt {
-                    path: piece.path.under(&step.path),
-                    error,
-                })?;
+                .entry(root, &path, &piece.node, content, host, &foreign)
+                .map_err(at)?;
             made.push(Piece {
                 path: piece.path.clone(),
                 node,
@@ -106,10 +113,13 @@ impl<'a> Stager<'a> {
         for piece in made.iter_mut().rev() {
             if piece.node.file_type == FileType::Dir {
                 let path = piece.path.under(&step.aside);
-                piece.node =
-                    finish_dir(root, &path, &piece.node).map_err(|error| StageErrorAt {
+                let foreign = self.origins.attributes(root, step, piece);
+                piece.node = foreign
+                    .map_err(StageError::from)
+                    .and_then(|foreign| finish_dir(root, &path, &piece.node, &foreign))
+                    .map_err(|error| StageErrorAt {
                         path: piece.path.under(&step.path),
-                        error: error.into(),
+                        error,
                     })?;
             }
         }
@@ -123,13 +133,14 @@ impl<'a> Stager<'a> {
         node: &Node,
         content: &Content,
         replaced: Option<&Node>,
+        foreign: &Attributes,
     ) -> Result<Node, StageError> {
         let place = root.at(path)?;
         let inodes = shared(content, replaced);
         if let Some(linked) = self.linked(root, &place, &inodes, node)? {
             return Ok(linked);
         }
-        let made = self.new_entry(root, &place, node, content)?;
+        let made = self.new_entry(root, &place, node, content, foreign)?;
         for inode in inodes {
             self.made.insert(
                 (root.layer.clone(), inode),
@@ -148,6 +159,7 @@ impl<'a> Stager<'a> {
         place: &Place,
         node: &Node,
         content: &Content,
+        foreign: &Attributes,
     ) -> Result<Node, StageError> {
         match node.file_type {
             FileType::Dir => {
@@ -164,9 +176,10 @@ impl<'a> Stager<'a> {
                 host::create_fifo(place)?;
                 own(place, node)?;
                 dress(place.handle()?.as_fd(), node)?;
+                give(place.handle()?.as_fd(), foreign).map_err(StageError::Refused)?;
                 host::set_mtime(place, node.mtime)?;
             }
-            FileType::File => return self.file(root, place, node, content),
+            FileType::File => return self.file(root, place, node, content, foreign),
             FileType::Socket | FileType::Device => {
                 let name = node.file_type.name();
                 return Err(StageError::Refused(format!("a {name} is never committed")));
@@ -184,11 +197,13 @@ impl<'a> Stager<'a> {
         place: &Place,
         node: &Node,
         content: &Content,
+        foreign: &Attributes,
     ) -> Result<Node, StageError> {
         let file = host::create_file(place)?;
         let digest = self.fill(root, &file, node, content)?;
         own(place, node)?;
         dress(file.as_fd(), node)?;
+        give(file.as_fd(), foreign).map_err(StageError::Refused)?;
         host::set_mtime_fd(file.as_fd(), node.mtime)?;
         let mut made = verify::with_stat(node, &look_fd(file.as_fd())?.node);
         made.digest = Some(digest);
@@ -473,10 +488,16 @@ pub(super) fn copy_sparse(
     Ok(hasher.finish())
 }
 
-fn finish_dir(root: &Root, path: &RelPath, node: &Node) -> io::Result<Node> {
+fn finish_dir(
+    root: &Root,
+    path: &RelPath,
+    node: &Node,
+    foreign: &Attributes,
+) -> Result<Node, StageError> {
     let place = root.at(path)?;
     own(&place, node)?;
     dress(place.handle()?.as_fd(), node)?;
+    give(place.handle()?.as_fd(), foreign).map_err(StageError::Refused)?;
     host::set_mtime(&place, node.mtime)?;
     let look = place.look()?;
     Ok(look.map_or_else(|| node.clone(), |look| verify::with_stat(node, &look.node)))

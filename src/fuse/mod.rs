@@ -29,6 +29,8 @@ pub struct Options {
 
 /// Requests worked on at once where some may wait for a person.
 const WAITING: usize = 24;
+/// Threads that serve one layer at most, the one that waits for them among them.
+pub const THREADS_AT_MOST: u64 = WAITING as u64 + 1;
 
 impl Default for Options {
     fn default() -> Self {

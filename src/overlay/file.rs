@@ -16,6 +16,10 @@ use super::guard::Access;
 use super::inode::{Node, Stamp};
 use super::{Attr, Caller, Overlay, held};
 
+/// The flag with which execve(2) opens a program; the kernel passes it on (`__FMODE_EXEC` in
+/// include/linux/fs.h, no name of it for user space). Until the program ends, that handle is held.
+const TO_RUN: i32 = 0x20;
+
 /// A file was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
@@ -40,6 +44,8 @@ pub enum Seek {
 pub(super) struct Handle {
     node: Arc<Node>,
     writable: bool,
+    /// The kernel opened it to run it.
+    program: bool,
     file: Mutex<Backing>,
 }
 
@@ -47,6 +53,14 @@ pub(super) struct Handle {
 struct Backing {
     file: Arc<File>,
     is_upper: bool,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.program {
+            self.node.programs.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
 }
 
 impl Overlay {
@@ -68,6 +82,10 @@ impl Overlay {
             Access::Read
         };
         self.permit_node(caller, &node, access)?;
+        if cut && node.programs.load(Ordering::Acquire) > 0 {
+            // The kernel refuses this as well, but with an open for reading only after we have cut.
+            return Err(Errno::ETXTBSY);
+        }
         if writable || cut {
             self.copy_up(&node, if cut { 0 } else { u64::MAX })?;
         }
@@ -80,9 +98,14 @@ impl Overlay {
             Some(before) => before == stamp,
             None => false,
         };
+        let program = flags & TO_RUN != 0;
+        if program {
+            node.programs.fetch_add(1, Ordering::AcqRel);
+        }
         let handle = self.keep(Handle {
             node: node.clone(),
             writable,
+            program,
             file: Mutex::new(Backing {
                 file: Arc::new(file),
                 is_upper,
@@ -163,6 +186,7 @@ impl Overlay {
         let handle = self.keep(Handle {
             node,
             writable: flags & libc::O_ACCMODE != libc::O_RDONLY,
+            program: false,
             file: Mutex::new(Backing {
                 file: Arc::new(file),
                 is_upper: true,

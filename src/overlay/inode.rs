@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -128,6 +128,8 @@ pub(super) struct Node {
     pub raised: AtomicBool,
     /// Its mode has no special bits that a write would take away.
     pub plain: AtomicBool,
+    /// Handles by which the kernel runs it as a program.
+    pub programs: AtomicU32,
     lookups: AtomicU64,
 }
 
@@ -205,6 +207,7 @@ impl Table {
             raising: Mutex::new(()),
             raised: AtomicBool::new(true),
             plain: AtomicBool::new(false),
+            programs: AtomicU32::new(0),
             lookups: AtomicU64::new(1),
         });
         Self {
@@ -349,6 +352,7 @@ impl Table {
             raising: Mutex::new(()),
             raised: AtomicBool::new(found.upper.is_some()),
             plain: AtomicBool::new(false),
+            programs: AtomicU32::new(0),
             lookups: AtomicU64::new(0),
         });
         for key in keys {

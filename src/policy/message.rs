@@ -58,6 +58,8 @@ pub enum Said {
     RemarksCut(u64),
     /// Counts since the last message of this kind.
     Observed(Observations),
+    /// Everything that was counted before [`Told::Count`] came has been sent.
+    Counted,
 }
 
 /// From the session.
@@ -74,4 +76,6 @@ pub enum Told {
     Remember(Answer),
     /// It does not any more.
     Forget(Answer),
+    /// The command has ended: what was counted shall be sent now. Answered by [`Said::Counted`].
+    Count,
 }

@@ -150,6 +150,9 @@ pub enum Request {
     Detach,
     /// Settle a commit that an error or a crash left unfinished.
     Recover,
+    /// A signal to the client (its number: INT, TERM or HUP) is passed on to the command's processes;
+    /// what has not ended after the usual grace is ended.
+    PassOn(i32),
 }
 
 /// Both sides of a change. Absent sides are `None`; a link's bytes are its target.

@@ -152,6 +152,15 @@ impl Program {
         self
     }
 
+    /// The same, beside so many threads of our own in its user namespace: the kernel counts them
+    /// with its processes, so they are added to that limit.
+    pub fn beside(mut self, threads: u64) -> Self {
+        if let Some(processes) = &mut self.guards.limits.processes {
+            *processes = processes.saturating_add(threads);
+        }
+        self
+    }
+
     /// What of it must stay open until exec.
     pub fn kept(&self) -> Option<BorrowedFd<'_>> {
         self.guards.cgroup.as_ref().map(AsFd::as_fd)

@@ -29,6 +29,7 @@ use super::{
     Boundary, Mode, SandboxSpec, Stdio, init, listening, namespace, network, overlay, shim,
 };
 use crate::RelPath;
+use crate::fuse;
 use crate::layer::direct::open_regular;
 use crate::layer::{AccessError, Driver, Layer, restore, usage, walk};
 use crate::protocol::codec;
@@ -231,6 +232,9 @@ fn begin(
             errno.desc()
         ));
     }
+    let served = view.reasons.iter();
+    let served = served.filter(|layer| layer.driver == Driver::Fuse.name());
+    let program = program.beside(served.count() as u64 * fuse::THREADS_AT_MOST);
     // From here on nobody with the same user id can look into this process or trace it.
     prctl::set_dumpable(false).doing("closing the helper to others")?;
     namespace::die_with_parent()?;

@@ -87,23 +87,38 @@ pub enum ExitStatus {
     Lost,
     /// The file server of its layers has ended, and with it everything that needed its files.
     FilesLost,
+    /// The server of its renames has ended, and it was ended with that.
+    RenamerLost,
 }
 
 impl ExitStatus {
+    /// Which process of ours was lost while the command ran, as far as that is known; `None` when
+    /// none was.
+    pub fn lost(self) -> Option<&'static str> {
+        match self {
+            ExitStatus::Lost => {
+                Some("the session server, the helper or the sandbox's first process")
+            }
+            ExitStatus::FilesLost => Some("the file server"),
+            ExitStatus::RenamerLost => Some("the server of renames"),
+            _ => None,
+        }
+    }
+
     /// [`Self::code`], if the command's end was seen at all.
     pub fn known(self) -> Option<u8> {
-        let known = !matches!(self, ExitStatus::Lost | ExitStatus::FilesLost);
-        known.then(|| self.code())
+        (self != ExitStatus::Lost).then(|| self.code())
     }
 
     /// The status as a shell would report it (128 plus the number for a signal, 124 when a
-    /// limit of time or of the stage ended it).
+    /// limit of time or of the stage ended it, 137 when a process of ours was lost: the command was
+    /// killed with it).
     pub fn code(self) -> u8 {
         match self {
             ExitStatus::Code(code) | ExitStatus::NotExecuted(code) => code,
             ExitStatus::Signal(signal) => 128u8.wrapping_add(signal as u8),
             ExitStatus::TimedOut | ExitStatus::StageFull => 124,
-            ExitStatus::Lost | ExitStatus::FilesLost => 125,
+            ExitStatus::Lost | ExitStatus::FilesLost | ExitStatus::RenamerLost => 137,
         }
     }
 }

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, getpid, pipe2};
 
@@ -31,7 +32,7 @@ use super::landlock;
 use super::limits::Bounds;
 use super::spec::TerminalSize;
 use super::stage::HelperAccess;
-use super::wire::{Hardening, Prepared, Report, receive_fds};
+use super::wire::{Hardening, Prepared, Report, StopOrder, receive_fds};
 use super::{Boundary, ExitStatus, Mode, SandboxSpec, Stdio, choice, namespace};
 use crate::layer::{Driver, Layer, StageAccess};
 use crate::protocol::codec;
@@ -97,9 +98,24 @@ impl Control {
     /// Asks the command to end (SIGHUP and SIGTERM to its processes), and ends its whole process
     /// tree after `grace`. In mode `host` that is its process group.
     pub fn stop(&self, grace: Duration) {
-        let millis = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.order(StopOrder {
+            grace,
+            signal: None,
+        });
+    }
+
+    /// Passes a signal on to the command's processes, and ends its whole process tree after `grace`.
+    /// In mode `host` that is its process group.
+    pub fn pass_on(&self, signal: Signal, grace: Duration) {
+        self.order(StopOrder {
+            grace,
+            signal: Some(signal),
+        });
+    }
+
+    fn order(&self, order: StopOrder) {
         // A command that has ended needs no stopping.
-        let _ = nix::unistd::write(&*self.orders, &millis.to_le_bytes());
+        let _ = nix::unistd::write(&*self.orders, &order.to_bytes());
     }
 
     /// Sets the terminal's size; the kernel tells the command. Nothing for pipes.

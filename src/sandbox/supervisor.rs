@@ -19,7 +19,7 @@ use super::ExitStatus;
 use super::agent::{Confinement, Program, Streams, drop_capabilities, told};
 use super::failure::{Doing, Failure};
 use super::namespace::{self, leave};
-use super::wire::{Hardening, Report};
+use super::wire::{Hardening, Report, StopOrder};
 use crate::protocol::codec;
 
 /// How long a command may take to end after its time limit.
@@ -43,7 +43,7 @@ pub(super) struct Supervisor {
     pub reach: Reach,
     /// Reports go here.
     pub reports: File,
-    /// The server's orders: a grace in milliseconds, 8 bytes. Its end is the server's end.
+    /// The server's orders, see [`StopOrder`]. Its end is the server's end.
     pub orders: OwnedFd,
     /// Its end is the helper's end.
     pub lifeline: Option<OwnedFd>,
@@ -174,9 +174,19 @@ impl Supervisor {
                     self.files = None;
                     self.signal(main, &[Signal::SIGKILL]);
                 }
-                Order::Stop(grace) => {
-                    self.signal(main, &[Signal::SIGHUP, Signal::SIGTERM, Signal::SIGCONT]);
+                Order::Stop(StopOrder { grace, signal }) => {
+                    match signal {
+                        Some(signal) => self.signal(main, &[signal, Signal::SIGCONT]),
+                        None => {
+                            self.signal(main, &[Signal::SIGHUP, Signal::SIGTERM, Signal::SIGCONT]);
+                        }
+                    }
                     last_call = Some(Instant::now() + grace);
+                }
+                Order::RenamerLost => {
+                    self.signal(main, &[Signal::SIGKILL]);
+                    self.end_files();
+                    return ExitStatus::RenamerLost;
                 }
                 Order::Abandoned => {
                     self.signal(main, &[Signal::SIGKILL]);
@@ -268,8 +278,11 @@ impl Supervisor {
         };
         let helper_gone = ended(self.lifeline.is_some());
         let renamer_gone = ended(self.renamer.is_some());
-        if helper_gone || renamer_gone {
+        if helper_gone {
             return Order::Abandoned;
+        }
+        if renamer_gone {
+            return Order::RenamerLost;
         }
         if ended(self.files.is_some()) {
             return Order::FilesLost;
@@ -288,15 +301,16 @@ impl Supervisor {
 
 enum Order {
     Nothing,
-    Stop(Duration),
+    Stop(StopOrder),
     Abandoned,
     FilesLost,
+    RenamerLost,
 }
 
 fn read_order(orders: &OwnedFd) -> Order {
-    let mut millis = [0; 8];
-    match nix::unistd::read(orders, &mut millis) {
-        Ok(8) => Order::Stop(Duration::from_millis(u64::from_le_bytes(millis))),
+    let mut bytes = [0; StopOrder::LENGTH];
+    match nix::unistd::read(orders, &mut bytes) {
+        Ok(StopOrder::LENGTH) => Order::Stop(StopOrder::from_bytes(bytes)),
         Err(Errno::EINTR | Errno::EAGAIN) => Order::Nothing,
         // Nobody can give orders any more.
         _ => Order::Abandoned,

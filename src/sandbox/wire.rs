@@ -4,8 +4,10 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +35,43 @@ pub(super) enum Report {
     Failed(Failure),
     /// The command has ended.
     Ended(ExitStatus),
+}
+
+/// Asks the command to end, and ends it after a while. Written in one piece, so that a pipe's reader
+/// finds whole orders only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StopOrder {
+    /// How long it may take.
+    pub grace: Duration,
+    /// What its processes are sent; `None` is what a terminal that goes away and a stop both mean,
+    /// SIGHUP and SIGTERM.
+    pub signal: Option<Signal>,
+}
+
+impl StopOrder {
+    /// Length of one, in bytes.
+    pub const LENGTH: usize = 12;
+
+    /// Milliseconds, then the signal's number or 0.
+    pub fn to_bytes(self) -> [u8; Self::LENGTH] {
+        let millis = u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX);
+        let signal = self.signal.map_or(0, |signal| signal as i32);
+        let mut bytes = [0; Self::LENGTH];
+        bytes[..8].copy_from_slice(&millis.to_le_bytes());
+        bytes[8..].copy_from_slice(&signal.to_le_bytes());
+        bytes
+    }
+
+    /// What [`StopOrder::to_bytes`] wrote.
+    pub fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
+        let (mut millis, mut signal) = ([0; 8], [0; 4]);
+        millis.copy_from_slice(&bytes[..8]);
+        signal.copy_from_slice(&bytes[8..]);
+        Self {
+            grace: Duration::from_millis(u64::from_le_bytes(millis)),
+            signal: Signal::try_from(i32::from_le_bytes(signal)).ok(),
+        }
+    }
 }
 
 /// What was put in force after the view was made.

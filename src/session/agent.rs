@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, unbounded};
+use nix::sys::signal::Signal;
 
 use super::backlog::Backlog;
 use super::event::Event;
@@ -221,6 +222,11 @@ impl Agent {
     /// Asks it to end, and ends it after `grace`.
     pub fn stop(&self, grace: Duration) {
         self.control.stop(grace);
+    }
+
+    /// Passes a signal on to its processes, and ends it after `grace`.
+    pub fn pass_on(&self, signal: Signal, grace: Duration) {
+        self.control.pass_on(signal, grace);
     }
 
     /// Closes the record.

@@ -94,7 +94,7 @@ impl Session {
                 self.agree(Update::Warned(Box::new(Remark { level, what, at })));
             }
             Said::RemarksCut(more) => self.agree(Update::WarnedMore(more)),
-            Said::Observed(_) => {}
+            Said::Observed(_) | Said::Counted => {}
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
+use nix::sys::signal::Signal;
 
 use super::agent::Agent;
 use super::asks::Asks;
@@ -214,12 +215,11 @@ impl Session {
                 self.conclude_when_quiet();
             }
             Event::Exited(status) => {
-                if status == ExitStatus::FilesLost {
-                    self.notice(
-                        "The file server has ended, and the command with it; what was staged is here \
-                         to review. The session's server.log may say why."
-                            .into(),
-                    );
+                if let Some(lost) = status.lost() {
+                    self.notice(format!(
+                        "The command was killed: {lost} has ended. What was staged is here to \
+                         review; the session's server.log may say why."
+                    ));
                 }
                 let stopped = std::mem::take(&mut self.stage_full);
                 self.exit = Some(if stopped {
@@ -242,6 +242,7 @@ impl Session {
             Event::Told(text) => self.notice(text),
             Event::WorkerLost => self.worker_lost(),
             Event::Gate(said) => self.gate_said(said),
+            Event::Counted(status) => self.conclude_with(status),
             Event::GateGone => self.gate_gone(),
             Event::Kept(kept) => self.kept(*kept),
             Event::Terminated => self.terminated(),
@@ -428,6 +429,21 @@ impl Session {
         match &self.agent {
             Some(agent) => {
                 agent.stop(GRACE);
+                Ok(Reply::Done)
+            }
+            None => Err(Failure::NotRunning),
+        }
+    }
+
+    /// Passes a client's signal on to the command.
+    pub(super) fn pass_on(&mut self, signal: i32) -> Result<Reply, Failure> {
+        let ending = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+        let Some(signal) = ending.into_iter().find(|known| *known as i32 == signal) else {
+            return Err(Failure::Other(format!("signal {signal} is not passed on")));
+        };
+        match &self.agent {
+            Some(agent) => {
+                agent.pass_on(signal, GRACE);
                 Ok(Reply::Done)
             }
             None => Err(Failure::NotRunning),

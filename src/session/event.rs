@@ -67,6 +67,8 @@ pub enum Event {
     /// The gate of the running command has something to say (counts apart, which the session does
     /// not see).
     Gate(Said),
+    /// The command has ended so, and what was counted of it is on record.
+    Counted(ExitStatus),
     /// The gate is gone.
     GateGone,
     /// An answer was written to its file or taken out of it, or could not be.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender, bounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::event::Event;
@@ -20,6 +20,7 @@ use crate::policy::Observations;
 use crate::policy::message::{Said, Told};
 use crate::policy::observed::MAX_PATHS;
 use crate::protocol::codec;
+use crate::sandbox::ExitStatus;
 
 /// Name of the log in a session's directory.
 const FILE: &str = "observed.json";
@@ -27,12 +28,16 @@ const FILE: &str = "observed.json";
 const SAVE: Duration = Duration::from_secs(2);
 /// It is written at once when nothing was counted for so long.
 const QUIET: Duration = Duration::from_millis(200);
+/// How long the last counts of a command that has ended are waited for.
+const COUNTING: Duration = Duration::from_secs(2);
 /// How long a gate may leave a word of ours unread.
 const STALLED: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub struct GuardLink {
     stream: UnixStream,
+    /// Hears when the last counts were written, and ends with the thread that writes them.
+    counted: Receiver<()>,
     observed: Arc<Mutex<Option<Observations>>>,
 }
 
@@ -45,17 +50,23 @@ impl GuardLink {
         });
         let observed = Arc::new(Mutex::new(known));
         let input = stream.try_clone()?;
+        let (tell_counted, counted) = bounded(1);
         stream.set_write_timeout(Some(STALLED))?;
         let log = Log {
             path: dir.join(FILE),
             observed: Arc::clone(&observed),
             saved: Instant::now(),
             dirty: false,
+            counted: tell_counted,
         };
         thread::Builder::new()
             .name("guard".into())
             .spawn(move || log.hear(input, &events))?;
-        Ok(Self { stream, observed })
+        Ok(Self {
+            stream,
+            counted,
+            observed,
+        })
     }
 
     /// Says something to the gate. One that is gone has denied everything already.
@@ -63,6 +74,20 @@ impl GuardLink {
         if let Err(error) = codec::write(&mut &self.stream, told) {
             tracing::warn!(%error, "telling the gate");
         }
+    }
+
+    /// After the command's end: sends [`Event::Counted`] once the last counts are in the log, or the
+    /// gate is gone or has let [`COUNTING`] pass. False when that cannot be waited for.
+    pub fn settle(&self, status: ExitStatus, events: Sender<Event>) -> bool {
+        self.tell(&Told::Count);
+        let counted = self.counted.clone();
+        let waiting = thread::Builder::new()
+            .name("guard-counts".into())
+            .spawn(move || {
+                let _ = counted.recv_timeout(COUNTING);
+                let _ = events.send(Event::Counted(status));
+            });
+        waiting.is_ok()
     }
 
     /// What was counted so far, if anything is.
@@ -76,6 +101,7 @@ struct Log {
     observed: Arc<Mutex<Option<Observations>>>,
     saved: Instant,
     dirty: bool,
+    counted: Sender<()>,
 }
 
 impl Log {
@@ -97,6 +123,12 @@ impl Log {
                     let mut observed = lock(&self.observed);
                     observed.get_or_insert_default().merge(&counts, MAX_PATHS);
                     self.dirty = true;
+                }
+                Ok(Some(Said::Counted)) => {
+                    if self.dirty {
+                        self.save();
+                    }
+                    let _ = self.counted.try_send(());
                 }
                 Ok(Some(said)) => {
                     if events.send(Event::Gate(said)).is_err() {

@@ -47,13 +47,24 @@ impl Session {
         }
     }
 
-    /// The command's end is told once its process is gone and its streams have run dry.
+    /// The command's end is told once its process is gone, its streams have run dry and what was
+    /// counted of it is on record.
     pub(super) fn conclude_when_quiet(&mut self) {
         let quiet = self.agent.as_ref().is_some_and(Agent::is_quiet);
         if quiet && let Some(status) = self.exit.take() {
-            self.drop_ballast();
-            self.scan(Then::Conclude(status));
+            let counts = match (&self.guard, &self.asks.events) {
+                (Some(guard), Some(events)) => guard.settle(status, events.clone()),
+                _ => false,
+            };
+            if !counts {
+                self.conclude_with(status);
+            }
         }
+    }
+
+    pub(super) fn conclude_with(&mut self, status: ExitStatus) {
+        self.drop_ballast();
+        self.scan(Then::Conclude(status));
     }
 
     fn conclude(&mut self, status: ExitStatus) {

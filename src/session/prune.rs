@@ -12,6 +12,7 @@ use super::serve::SessionLock;
 use super::server::{self, StartError};
 use super::state::{RunState, SessionState};
 use super::store::{SessionRecord, Store, StoreError};
+use crate::commit;
 use crate::layer::remove::remove_tree;
 use crate::review::{Summary, summary};
 
@@ -63,11 +64,17 @@ pub fn stays(
     // What cannot be read whole may have told of more.
     let journal = dir.join(Records::JOURNAL);
     let is_whole = journal.exists() && !journal.with_extension("cut").exists();
-    if !is_whole && record.state != RunState::Discarded {
+    if !is_settled(&dir) || !is_whole && record.state != RunState::Discarded {
         return Ok(Some(Stays::State(record.state)));
     }
     let undecided = undecided(&dir).map_err(failed)?;
     Ok((undecided > 0).then_some(Stays::Undecided(undecided)))
+}
+
+/// Whether no commit of the session is unfinished. What cannot be read may be one.
+fn is_settled(dir: &Path) -> bool {
+    let commits = dir.join("commits");
+    !commits.exists() || commit::unfinished(&commits).is_ok_and(|open| open.is_empty())
 }
 
 /// Changes that are staged and not rejected, as the journal tells. The caller holds the lock.
@@ -93,6 +100,13 @@ pub fn remove(store: &Store, record: &SessionRecord) -> Result<(), StartError> {
     let Some(lock) = SessionLock::take(&dir).map_err(failed)? else {
         return Err(StartError::Running(record.info.id.clone()));
     };
+    if !is_settled(&dir) {
+        return Err(StartError::Other(format!(
+            "session {0} has a commit that a crash left unfinished, and its ledger is needed for \
+             that; `pvisor-tui recover {0}` settles it",
+            record.info.id
+        )));
+    }
     let gone = dir.with_file_name(format!("{GONE}{}", record.info.id));
     fs::rename(&dir, &gone).map_err(failed)?;
     drop(lock);

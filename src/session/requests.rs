@@ -206,6 +206,7 @@ impl Session {
             },
             Request::Observed => Ok(Reply::Observed(self.observations())),
             Request::Stop => self.stop_command(),
+            Request::PassOn(signal) => self.pass_on(signal),
             Request::Discard => {
                 if self.agent.is_some() {
                     Err(Failure::Running)
@@ -295,11 +296,9 @@ impl Session {
         if all {
             let by = self.user_of(to);
             let made = review::approve_all(&self.state.changes, &decisions, ignored, &by);
-            decisions.extend(made.iter().cloned());
-            if !dry_run {
-                let made = made.into_iter();
-                self.agree_on(made.map(|(key, decision)| (key, Some(decision))).collect());
-            }
+            // Of this commit alone: carried out it uses them up, and a refused one leaves no
+            // approval behind that a later commit would act on.
+            decisions.extend(made);
         }
         let approved = review::resolve(&self.state.changes, &decisions);
         if approved.is_empty() {

@@ -93,6 +93,8 @@ each_user! {
         assert_eq!(paths(&["changes", &first, "--json"]), "a");
         assert_eq!(paths(&["changes", "-s", "first", "--json"]), "a");
         assert_eq!(paths(&["changes", "-s", "sec", "--json"]), "b");
+        let resume = ["run", "--headless", "--continue", "first", "--", "true"];
+        world.pvisor(resume).done().exits(2).says("first");
         world.pvisor(["changes", "-s", "nobody"]).done().exits(1).says("nobody");
         let list = world.pvisor(["list", "--json"]).ok().json();
         let text = list.to_string();

@@ -241,3 +241,88 @@ each_user! {
         after.assert_same(&world.tree(), "committed again");
     }
 }
+
+each_user! {
+    fn attributes_that_no_stage_carries_stay_with_the_file(world) {
+        require!(world, Capability::Program("setfattr"));
+        // The kernel's overlay does not let the agent write to a file with `security.*`.
+        require!(world, Capability::FuseDriver);
+        let run = |script: &str| {
+            world.run_with(&["--driver", "fuse"], script).ok();
+        };
+        world.host_ok("echo 1 > a; seq 30 > h; echo 1 > old; echo 1 > untouched");
+        if world.user.uid != 0 {
+            let held = std::process::Command::new("setfattr")
+                .args(["-n", "security.foo", "-v", "kept", "a"])
+                .current_dir(&world.workspace)
+                .status();
+            if !held.is_ok_and(|status| status.success()) {
+                return;
+            }
+            run("echo 2 >> a; echo 2 >> old");
+            for dry in [&["commit", "--all", "--dry-run"][..], &["commit", "--all"]] {
+                let refused = world.pvisor(dry).done().exits(1);
+                refused.says("a: the attribute security.foo of the host's file would be lost");
+            }
+            assert_eq!((world.text("a"), world.text("old")), ("1\n".into(), "1\n".into()));
+            world.pvisor(["approve", "old"]).ok();
+            world.pvisor(["commit"]).ok();
+            assert_eq!(world.text("old"), "1\n2\n", "another file is not concerned");
+            return;
+        }
+        world.host_ok(
+            "setfattr -n trusted.t -v tt a h old; setfattr -n security.foo -v sf a h old; \
+             setfattr -n security.capability -v 0x0100000200040000000000000000000000000000 a",
+        );
+        let held = "getfattr --absolute-names -d -m '^(trusted|security)' a h old new 2>/dev/null | grep -v selinux; true";
+        let before = world.host_ok(held);
+        run("echo 2 >> a; sed -i -e 's/^3$/x/' -e 's/^27$/y/' h; mv old new; echo 2 >> new");
+        let hunks = world.changes().items("h", "hunk");
+        world.pvisor(["approve", &format!("h#{}", hunks[0]), "a", "new"]).ok();
+        world.pvisor(["commit"]).ok();
+        assert_eq!(world.text("a"), "1\n2\n");
+        let both = "security.foo=\"sf\"\ntrusted.t=\"tt\"\n\n";
+        let after: String = ["a", "h", "new"].map(|f| format!("# file: {f}\n{both}")).concat();
+        assert_eq!(world.host_ok(held), after, "a capability goes with the bytes it was given to");
+        world.pvisor(["undo"]).ok();
+        assert_eq!(world.host_ok(held), before);
+        assert_eq!(world.text("a"), "1\n");
+    }
+}
+
+each_user! {
+    fn a_refused_commit_of_all_decides_nothing(world) {
+        world.host_ok("echo 1 > a; echo 1 > b; echo 1 > c");
+        world.run("echo 2 > a; echo 2 > b; echo 2 > c");
+        world.pvisor(["reject", "b"]).ok();
+        world.host_ok("echo host > a");
+        world.pvisor(["commit", "--all", "--dry-run"]).done().exits(1);
+        let refused = world.pvisor(["commit", "--all"]).done().exits(1);
+        refused.says("a: ");
+        let decided = |path: &str| world.changes().get(path)["decision"].clone();
+        let all = ["a", "b", "c"].map(decided);
+        assert_eq!(all, ["undecided", "rejected", "undecided"]);
+        world.pvisor(["commit"]).ok();
+        assert_eq!(world.text("c"), "1\n", "nothing was approved");
+        world.host_ok("echo 1 > a");
+        world.pvisor(["commit", "--all"]).ok();
+        assert_eq!(["a", "b", "c"].map(|path| world.text(path)), ["2\n", "1\n", "2\n"]);
+        assert_eq!(decided("b"), "rejected", "what was rejected stays so");
+    }
+}
+
+each_user! {
+    fn a_git_commit_that_cannot_be_made_is_refused_before_anything_is_written(world) {
+        require!(world, Capability::Program("git"));
+        world.host_ok("echo 1 > a");
+        world.run("echo 2 > a");
+        world.pvisor(["commit", "--all", "--git-commit", " "]).done().exits(2).says("needs a message");
+        let refused = world.pvisor(["commit", "--all", "--git-commit", "m"]).done().exits(1);
+        refused.says("no repository to record in");
+        assert_eq!(world.text("a"), "1\n");
+        world.host_ok("git init -q . && git config user.name ada && git config user.email a@example.org");
+        world.pvisor(["commit", "--all", "--git-commit", "m"]).ok();
+        assert_eq!(world.text("a"), "2\n");
+        assert_eq!(world.host_ok("git log --format=%s"), "m\n");
+    }
+}

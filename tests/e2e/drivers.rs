@@ -122,6 +122,10 @@ each_user! {
         let pid = file_server(world);
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
         until("the agent's end", || (world.status()["state"] != "running").then_some(()));
+        let status = world.status();
+        assert_eq!((&status["exit"], &status["lost"]), (&137.into(), &"the file server".into()));
+        let told = world.pvisor(["status"]).ok().out();
+        assert!(told.contains("the file server has ended"), "{told}");
         world.changes().assert_plain(&["modified a", "added ready"]);
         world.pvisor(["revert", "last", "ready"]).ok();
         world.changes().assert_plain(&["modified a"]);

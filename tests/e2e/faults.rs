@@ -231,7 +231,7 @@ each_driver_and_user! {
         chattr("+i");
         let refused = stage.pvisor(["commit", "--all"]).done();
         stage.pvisor(["reject", "b"]).ok();
-        let rest = stage.pvisor(["commit"]).done();
+        let rest = stage.pvisor(["commit", "--all"]).done();
         let undone = stage.pvisor(["undo"]).done();
         chattr("-i");
         refused.exits(1).says("b: ");

@@ -119,8 +119,8 @@ each_user! {
         agent.hear("ready");
         until("both changes", || (world.changes().plain().len() == 2).then_some(()));
         processes::kill_hard(processes::server(world));
-        let done = agent.finish();
-        assert_ne!(done.status, Some(0), "{done}");
+        let done = agent.finish().exits(137).says("session server has ended");
+        assert!(done.err().contains("pvisor-tui review"), "{done}");
         processes::await_none(world);
         before.assert_same(&world.tree(), "the host after the server was killed");
         // A process lets its lock go a moment after it can no longer be seen.
@@ -147,8 +147,8 @@ each_user! {
         let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
         let helper = children.unwrap().split_whitespace().next().unwrap().parse().unwrap();
         processes::kill_hard(helper);
-        let done = agent.finish();
-        assert_ne!(done.status, Some(0), "{done}");
+        let done = agent.finish().exits(137).says("the helper");
+        assert!(done.err().contains("pvisor-tui review"), "{done}");
         before.assert_same(&world.tree(), "the host after the helper was killed");
         // Whoever comes next gets a server that can read the layers.
         until("the change again", || {
@@ -222,8 +222,26 @@ each_user! {
             let mut agent = Live::start(world, &[], "echo ready; sleep 600");
             agent.hear("ready");
             agent.signal(signal);
-            agent.finish();
+            agent.finish().exits(128 + signal as i32);
             processes::await_none(world);
+            assert_eq!(world.status()["exit"], 128 + signal as i32);
+        }
+    }
+}
+
+each_user! {
+    fn the_command_hears_the_signal_that_the_client_got(world) {
+        let traps = "for s in INT TERM HUP; do trap \"echo $s; exit 7\" $s; done";
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            // A shell runs its traps between commands: a long one would hold up a signal that came
+            // right before it.
+            let script = format!("{traps}; echo ready; while :; do sleep 0.02; done");
+            let mut agent = Live::start(world, &[], &script);
+            agent.hear("ready");
+            agent.signal(signal);
+            let done = agent.finish().exits(7);
+            assert_eq!(done.out(), signal.as_str().trim_start_matches("SIG"), "{done}");
+            assert_eq!(world.status()["exit"], 7);
         }
     }
 }

@@ -18,6 +18,7 @@ mod impossible;
 mod keys;
 mod live;
 mod merging;
+mod messages;
 mod mounts;
 mod places;
 mod presets;

@@ -123,6 +123,9 @@ for i in range(100):
   d.execute('insert into t values(?)',(i,)); d.commit()
 print(d.execute('pragma integrity_check').fetchone()[0])\"";
         let flags = ["--mount", kept.as_str()];
+        // Turning the log on takes the database alone, and sqlite does not wait for that.
+        let first = "python3 -c \"import sqlite3,os;sqlite3.connect(os.path.expanduser('~/.db/x')).execute('pragma journal_mode=wal')\"";
+        world.run_with(&flags, first).ok();
         let (one, two) = (world.run_with(&flags, script).spawn().0, world.run_with(&flags, script).spawn().0);
         for child in [one, two] {
             let out = child.wait_with_output().unwrap();

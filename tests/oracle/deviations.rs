@@ -9,7 +9,7 @@ use super::snapshot::Snapshot;
 pub struct Deviation {
     /// Whose.
     pub driver: &'static str,
-    /// When it shows.
+    /// The row of the README's table that tells of it.
     pub condition: &'static str,
     /// Where it comes from.
     pub why: &'static str,
@@ -21,94 +21,94 @@ pub struct Deviation {
 pub const TABLE: &[Deviation] = &[
     Deviation {
         driver: "overlayfs",
-        condition: "a file of the tree has several names and one of them is changed",
+        condition: "hard links among the host's files",
         why: "without an index the kernel copies up each name by itself",
         handled: "trees have no such files; a test of its own pins what happens",
     },
     Deviation {
         driver: "overlayfs",
-        condition: "a file of the tree is changed while it is mapped for reading",
+        condition: "a file of the host's that is mapped",
         why: "the map stays with the lower's file",
         handled: "scripts hold descriptors, not maps",
     },
     Deviation {
         driver: "overlayfs",
-        condition: "a file of the tree gets a further name",
+        condition: "a further name for a file of the host's",
         why: "the two names have an inode each in the overlay: a mode or size set under one is shown, but not always heeded, under the other, and a rename of one over the other is ESTALE",
         handled: "after such a link an operation that is, or is not, let in (EACCES), or copies another stretch, or answers ESTALE, is taken out",
     },
     Deviation {
         driver: "overlayfs",
-        condition: "an entry of the tree is removed while it is open for reading, and then changed by its descriptor (`fchmod`, `fsetxattr`)",
+        condition: "something of the host's that is removed while it is open for reading",
         why: "there is no name any more by which it could be copied up: ENOENT or EEXIST, and a pipe is there again",
         handled: "scripts change by descriptors that may write; a test of its own pins it",
     },
     Deviation {
         driver: "overlayfs",
-        condition: "an entry of the tree is removed while it is open for reading, and `fstat` is asked",
+        condition: "something of the host's that is removed while it is open for reading",
         why: "the lower's file has its name still: one link instead of none",
         handled: "exactly that answer is taken out",
     },
     Deviation {
         driver: "overlayfs without the rename shim",
-        condition: "a directory of the tree is renamed",
+        condition: "renaming a directory of the host's",
         why: "redirects are off in a user namespace: EXDEV",
         handled: "such an operation is taken out of the script, once it has answered exactly so",
     },
     Deviation {
         driver: "overlayfs",
-        condition: "a file of the tree with holes behind its first data is changed",
+        condition: "a file of the host's with holes behind its first data, once it is changed",
         why: "the kernel copies up in stretches of up to 1 MiB and fills what holes lie in one",
         handled: "trees have files with a hole at their beginning only; a test of its own pins it",
     },
     Deviation {
         driver: "overlayfs",
-        condition: "an entry of the tree has attributes named `user.overlay.*`",
+        condition: "attributes named `user.overlay.*` on the host",
         why: "the kernel takes them for its own marks and does not show them",
         handled: "trees have none; scripts set them; a test of its own pins it",
     },
     Deviation {
         driver: "fuse",
-        condition: "a file is opened with O_TMPFILE, or a stretch is cut out of it or moved apart (fallocate)",
+        condition: "`O_TMPFILE`, `fallocate` that collapses or inserts a range",
         why: "the protocol of a file server has no such request: EOPNOTSUPP",
         handled: "scripts do not; a test of its own pins it",
     },
     Deviation {
         driver: "fuse",
-        condition: "a name of a file with several is removed, and before anything of it is changed another is asked for the count of names, or the removed one's descriptor changes it",
+        condition: "hard links among the host's files",
         why: "how many names are gone is forgotten with the kernel's last reference",
         handled: "a count that is too high for a file of the tree, after a removal, is taken out; such a change by a descriptor is not made",
     },
     Deviation {
         driver: "commit",
-        condition: "a directory in which something changed, or the workspace's own, may not be written by its owner",
+        condition: "commit, where a directory in which something changed, or the workspace's own, may not be written by its owner",
         why: "what a commit replaces could neither come in nor go out; refused, naming the paths, until the person has opened it",
         handled: "such a refusal ends the comparison, for an ordinary user",
     },
     Deviation {
         driver: "undo",
-        condition: "the commit left a directory that its owner may not enter",
+        condition: "undo, where the commit left a directory that its owner may not enter or list",
         why: "what lies below cannot be looked at; refused, naming the paths, until the person has opened it",
         handled: "such a refusal ends the comparison, for an ordinary user",
     },
     Deviation {
         driver: "changes",
-        condition: "a file of the tree that its owner may not read has another mode, other attributes or a further name",
+        condition: "another mode, other attributes or a further name for a file that its owner may not read",
         why: "its bytes cannot be compared, so it counts as modified",
         handled: "either word will do, for an ordinary user",
     },
     Deviation {
         driver: "revert",
-        condition: "a file of the tree that its owner may not read is put back",
+        condition: "`revert` of a file that its owner may not read",
         why: "its bytes cannot be compared from outside, so it stays in the list",
         handled: "such a row may be left, for an ordinary user",
     },
 ];
 
-/// Whether a commit or an undo may be refused because its owner may not write, or enter, a
+/// Whether a commit or an undo may be refused because its owner has not all of these rights to a
 /// directory.
-pub fn is_shut(setting: &super::twin::Setting, trees: &[&Snapshot]) -> bool {
-    let shut = |e: &super::snapshot::Entry| e.letter == 'd' && e.mode & 0o300 != 0o300;
+pub fn is_shut(setting: &super::twin::Setting, trees: &[&Snapshot], bits: u32) -> bool {
+    let shut = |e: &super::snapshot::Entry| e.letter == 'd' && e.mode & bits != bits;
     !setting.user.is_root() && trees.iter().any(|t| t.entries.values().any(shut))
 }
 

@@ -260,7 +260,7 @@ impl Twin<'_> {
         }
         let committed = self.call(&["commit", "--all", "--ignored"]);
         if let Err(report) = committed {
-            if deviations::is_shut(self.setting, &[before, after])
+            if deviations::is_shut(self.setting, &[before, after], 0o300)
                 && report.contains("nothing was written")
             {
                 return None;
@@ -295,7 +295,7 @@ impl Twin<'_> {
         if !found.iter().all(|(path, _)| after.sockets.contains(path))
             && let Err(report) = self.call(&["undo"])
         {
-            if deviations::is_shut(self.setting, &[before, after]) {
+            if deviations::is_shut(self.setting, &[before, after], 0o700) {
                 return None;
             }
             return Some(Difference::new(Stage::Undo, "refused", report));

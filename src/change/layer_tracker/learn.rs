@@ -214,6 +214,16 @@ impl LayerTracker {
         {
             return Ok(None);
         }
+        // The same bytes written anew: git looked, and found nothing to note.
+        if kind == ChangeKind::Meta
+            && git_index::is_index(path)
+            && let (Some(old), Some(new)) = (&before, &after)
+            && old.digest.is_some()
+            && old.digest == new.digest
+            && (old.uid, old.gid, &old.xattrs) == (new.uid, new.gid, &new.xattrs)
+        {
+            return Ok(None);
+        }
         let is_file = |n: &Option<Node>| n.as_ref().is_some_and(|n| n.file_type == FileType::File);
         let too_large = |n: &Option<Node>| {
             n.as_ref()

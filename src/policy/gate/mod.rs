@@ -159,6 +159,10 @@ impl Hall {
                 Told::Verdict { id, allow } => self.questions.answer(id, allow),
                 Told::Remember(answer) => answer::remember(&mut answers(), answer),
                 Told::Forget(answer) => answers().retain(|known| *known != answer),
+                Told::Count => {
+                    // With a full queue the session waits for its own time only.
+                    self.outbox.say(Said::Counted);
+                }
             }
         }
         self.questions.close();

@@ -150,7 +150,14 @@ impl Outbox {
             };
             let now = std::time::Instant::now();
             let written = match &next {
-                Some(Item::Say(said)) => codec::write(out, said),
+                Some(Item::Say(said)) => {
+                    let before = if **said == Said::Counted {
+                        self.send_counts(out, rooms)
+                    } else {
+                        Ok(())
+                    };
+                    before.and_then(|()| codec::write(out, said))
+                }
                 Some(Item::Counted) => Ok(()),
                 Some(Item::End) | None => {
                     let _ = self.send_counts(out, rooms);

@@ -36,10 +36,12 @@ escape! {
             assert_eq!(done.out(), "200 ok\n", "not enforced, and said so: {held}");
             assert!(held["reason"].as_str().unwrap().contains("root"), "{held}");
         } else {
-            assert!(done.out().ends_with("EAGAIN\n"), "{done}");
-            // Each session counts for itself.
-            let again = cell.run(&forks);
-            assert_eq!(again.out(), done.out());
+            // Each session counts for itself; what starts a command may still hold some of the 40.
+            for done in [done, cell.run(&forks)] {
+                let made = done.out().strip_suffix(" EAGAIN\n").map(str::to_owned);
+                let made: u32 = made.and_then(|n| n.parse().ok()).unwrap_or(0);
+                assert!((30..40).contains(&made), "{done}");
+            }
         }
         let big = cell.run_with(&[], "head -c 2000000 /dev/zero > big; stat -c %s big").done();
         assert_eq!(big.out(), "1048576\n", "{big}");

@@ -247,9 +247,13 @@ fn an_ordinary_user_is_told_what_is_not_writable() {
     let scene = Scene::new("mkdir d; echo 1 > d/1; echo 2 > f; chmod 555 d");
     scene.agent("chmod 755 d; echo x > d/1; chmod 555 d; echo y > f");
     let refused = scene.refused(1, scene.all());
+    let dir = scene.host.join("d");
     assert_eq!(
         refused,
-        ["d/1: its directory d cannot be written: Permission denied"]
+        [format!(
+            "d/1: its directory d cannot be written: Permission denied (`chmod u+w {}`)",
+            dir.display()
+        )]
     );
 }
 

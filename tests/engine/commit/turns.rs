@@ -48,7 +48,7 @@ fn meet(a: &Scene, b: &Scene) -> (&'static str, Outcome, Outcome) {
 fn below(scene: &Scene, dir: &str, script: &str) -> Scene {
     let mut inner = Scene::new("true");
     inner.host = scene.host.join(dir);
-    inner.layers[0].root = inner.host.clone();
+    inner.layers[0].root.clone_from(&inner.host);
     let _ = fs::remove_dir_all(&inner.agent);
     let copied = std::process::Command::new("cp")
         .arg("-a")

@@ -58,7 +58,19 @@ pub struct Args {
 
 /// Carries it out.
 pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
+    if args
+        .git_commit
+        .as_deref()
+        .is_some_and(|m| m.trim().is_empty())
+    {
+        return Err(CliError::usage(
+            "--git-commit needs a message that says something",
+        ));
+    }
     let record = args.session.find(context)?;
+    if args.git_commit.is_some() {
+        git_commit::check(&record.info.workspace, &record.info.dir)?;
+    }
     let mut connection = Connection::open(context, &record, Role::Driver)?;
     connection.refresh()?;
     let before = connection.state.changes.clone();
@@ -72,6 +84,14 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     let outcome = outcome(connection.ask(request));
     connection.tell_notices()?;
     let outcome = outcome?;
+    if outcome == Outcome::Nothing
+        && args.all
+        && !args.json
+        && let Some(text) = report::only_at_home(&record.info.id, &before)
+    {
+        writeln!(std::io::stdout().lock(), "{text}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let code = conclude(&outcome, args.json, false)?;
     if args.all {
         tell_left_out(&before)?;
@@ -142,6 +162,9 @@ pub fn conclude(outcome: &Outcome, as_json: bool, undo: bool) -> Result<ExitCode
             }
             return Ok(ExitCode::SUCCESS);
         }
+        Outcome::Refused { .. } if undo => CliError::refused(report::outcome(outcome, undo)).hint(
+            "what stands in the way is the host's: mend it there, then `pvisor-tui undo` again",
+        ),
         Outcome::Refused { .. } => CliError::refused(report::outcome(outcome, undo)).hint(
             "compare with `pvisor-tui diff`; approve other paths, `reset` or `revert` these, or \
              `discard`",
@@ -170,6 +193,14 @@ mod tests {
         };
         let error = conclude(&refused, false, false).expect_err("refused");
         assert_eq!(error.status(), 1);
+        let undo = conclude(&refused, false, true).expect_err("refused");
+        let mut said = Vec::new();
+        undo.print(&mut said).expect("printed");
+        let said = String::from_utf8(said).expect("text");
+        assert!(
+            !said.contains("approve") && said.contains("undo` again"),
+            "{said}"
+        );
         let mut out = Vec::new();
         error.print(&mut out).expect("printed");
         let text = String::from_utf8(out).expect("text");

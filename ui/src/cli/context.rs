@@ -38,6 +38,13 @@ impl Context {
         // A current directory that is gone matters only to verbs that use it.
         let current_dir = std::env::current_dir().unwrap_or_default();
         let paths = Paths::resolve(&environment, state_dir, &current_dir)?;
+        if paths.state_dir.exists() && !paths.state_dir.is_dir() {
+            let shown = shown(&paths.state_dir);
+            return Err(
+                CliError::usage(format!("the state directory {shown} is no directory"))
+                    .hint("`--state-dir DIR` or $XDG_STATE_HOME names another one"),
+            );
+        }
         Ok(Self {
             store: Store::new(paths.state_dir.clone(), paths.runtime_dir.clone()),
             environment,

@@ -13,6 +13,8 @@ use pvisor::session::server::StartError;
 use pvisor::session::store::StoreError;
 use pvisor::text::visible;
 
+use super::refuse;
+
 /// Exit status when something was not found or was refused.
 pub const REFUSED: u8 = 1;
 /// Exit status of a mistake on the command line and of a failure.
@@ -171,7 +173,11 @@ impl From<AnswersError> for CliError {
 
 impl From<MountError> for CliError {
     fn from(error: MountError) -> Self {
-        Self::usage(error.to_string()).hint("a colon in a path is written `\\:`")
+        let this = Self::usage(error.to_string());
+        match refuse::mount_hint(&error) {
+            Some(hint) => this.hint(hint),
+            None => this,
+        }
     }
 }
 

@@ -54,6 +54,25 @@ pub fn record(
     done
 }
 
+/// Whether there is a repository to record in, asked before anything is written.
+pub fn check(workspace: &Path, scratch: &Path) -> Result<(), CliError> {
+    let repository = Repository {
+        workspace,
+        index: scratch.join("git-index"),
+    };
+    let asked = ["rev-parse", "--is-inside-work-tree"];
+    let cause = match repository.call(Index::Own, &asked, b"") {
+        Ok((true, out, _)) if out.trim_ascii() == b"true" => return Ok(()),
+        Ok((true, ..)) => "the workspace is not part of a git work tree".into(),
+        Err(_) => "git could not be started".into(),
+        Ok((false, _, said)) => format!("git says: {}", visible(said.trim().as_bytes())),
+    };
+    Err(CliError::refused(format!(
+        "nothing was written: --git-commit has no repository to record in; {cause}"
+    ))
+    .hint("make one with `git init`, or commit without --git-commit"))
+}
+
 /// What of the commit a git repository tracks.
 fn written(
     paths: &[LayerPath],

@@ -122,13 +122,13 @@ impl Session {
                 if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
                     drop(out);
                     self.stdout = None;
-                    self.stop();
+                    self.end(Request::Stop);
                 }
             }
         }
     }
 
-    /// The first signal stops the command, a second one leaves at once (and the server, which knows
+    /// The first signal is passed on to the command, a second one leaves at once (and the server, which knows
     /// that the command is ours, stops it then).
     fn signalled(&mut self, signal: i32) -> Option<ExitCode> {
         if signal == SIGWINCH {
@@ -142,24 +142,25 @@ impl Session {
         if self.stopping.replace(signal).is_some() {
             return Some(ExitCode::from(128 + signal as u8));
         }
-        self.stop();
+        self.end(Request::PassOn(signal));
         None
     }
 
     /// Asks for the command's end, on a connection of its own: ours may be full of input that the
     /// command does not read.
-    fn stop(&self) {
+    fn end(&self, how: Request) {
         let socket = self.store.socket(&id(&self.state));
         let ours = Arc::clone(&self.client);
+        let here = how.clone();
         let asking = move || {
             let asked = Client::connect(&socket, hello(Role::Driver))
-                .and_then(|(client, _)| client.call(Request::Stop));
+                .and_then(|(client, _)| client.call(how.clone()));
             if let Err(ClientError::Connect { .. } | ClientError::Lost(_)) = asked {
-                let _ = ours.send(Request::Stop);
+                let _ = ours.send(how);
             }
         };
         if std::thread::Builder::new().spawn(asking).is_err() {
-            let _ = self.client.send(Request::Stop);
+            let _ = self.client.send(here);
         }
     }
 
@@ -167,16 +168,7 @@ impl Session {
         let session = id(&self.state);
         let mut err = io::stderr().lock();
         match self.state.exit {
-            Some(ExitStatus::Lost) | None => return Err(lost(&self.state)),
-            Some(ExitStatus::FilesLost) => {
-                let said = "error: the file server has ended, and the command with it";
-                writeln!(err, "{said}").ok();
-                writeln!(
-                    err,
-                    "hint: what was staged is kept: `pvisor-tui review {session}`"
-                )
-                .ok();
-            }
+            None => return Err(lost(&self.state)),
             Some(ExitStatus::TimedOut) => {
                 writeln!(err, "error: the time limit has ended the command").ok();
             }
@@ -190,6 +182,10 @@ impl Session {
             }
             // What could not be executed has said so itself, as a shell would.
             Some(_) => {}
+        }
+        if let Some(lost) = self.state.exit.and_then(ExitStatus::lost) {
+            writeln!(err, "error: {lost} has ended; the command was killed").ok();
+            writeln!(err, "hint: {}", kept(&session)).ok();
         }
         // A pipe's reader gets what the command wrote and nothing else.
         if err.is_terminal() {
@@ -207,23 +203,26 @@ impl Session {
             }
             writeln!(err, "{}", report::last_word(&session, &self.state)).ok();
         }
-        let code = match (self.state.exit, self.stopping) {
+        let code = match self.state.exit {
             _ if self.stdout.is_none() => BROKEN_PIPE,
-            // Stopped because of a signal to us: that one is told, not the one that was passed on.
-            (Some(ExitStatus::Signal(_)), Some(ours)) => 128 + ours as u8,
-            (exit, _) => exit.map_or(NO_SANDBOX, ExitStatus::code),
+            exit => exit.map_or(NO_SANDBOX, ExitStatus::code),
         };
         Ok(ExitCode::from(code))
     }
 }
 
 fn lost(state: &SessionState) -> CliError {
-    CliError::failure("the session server was lost, and the command with it")
-        .hint(format!(
-            "`pvisor-tui review {}` shows what is left",
-            id(state)
-        ))
-        .with_status(NO_SANDBOX)
+    CliError::failure("the session server has ended; the command was killed")
+        .hint(kept(&id(state)))
+        .with_status(ExitStatus::Lost.code())
+}
+
+/// What can be done after a process of ours was lost.
+fn kept(session: &str) -> String {
+    format!(
+        "what was staged is kept: `pvisor-tui changes {session}` lists it, `pvisor-tui review \
+         {session}` shows it"
+    )
 }
 
 fn id(state: &SessionState) -> String {

@@ -80,6 +80,10 @@ pub struct Status {
     pub state: &'static str,
     /// The last command's exit status as a shell gives it; null while none has ended.
     pub exit: Option<u8>,
+    /// The process of ours that was lost while the command ran, as far as it is known; the command was
+    /// killed with it, and `exit` is 137, or null when nobody saw it end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost: Option<&'static str>,
     /// The session's directory.
     pub dir: String,
     /// Exact bytes of `dir`.
@@ -148,6 +152,7 @@ impl From<&SessionRecord> for Status {
             name: info.name.clone(),
             state: record.state.name(),
             exit: record.exit.and_then(ExitStatus::known),
+            lost: record.exit.and_then(ExitStatus::lost),
             dir,
             dir_b64,
             workspace,

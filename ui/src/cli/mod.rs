@@ -37,6 +37,7 @@ mod path_args;
 mod preset;
 mod prune;
 mod recover;
+mod refuse;
 mod reject;
 mod report;
 mod reset;

@@ -1,6 +1,7 @@
 //! Sentences about changes and outcomes for standard output and standard error. Owns their wording;
 //! every name in them is sanitised.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use pvisor::LayerPath;
@@ -73,10 +74,36 @@ pub fn last_word(session: &str, state: &SessionState) -> String {
         let _ = write!(
             line,
             " staged, the host is untouched; see `pvisor-tui diff {session}`, `pvisor-tui review \
-             {session}`, `pvisor-tui commit {session} --all`"
+             {session}`, {}",
+            if at_home < state.changes.len() {
+                format!("`pvisor-tui commit {session} --all`")
+            } else {
+                approve_at_home(session)
+            }
         );
     }
     line
+}
+
+/// How what lies in the home directory is committed, which nothing takes along.
+fn approve_at_home(session: &str) -> String {
+    format!("`pvisor-tui approve {session} home:...` then `pvisor-tui commit {session}`")
+}
+
+/// What `commit --all` says where there are changes, but in the home directory only.
+pub fn only_at_home(session: &str, changes: &BTreeMap<LayerPath, Change>) -> Option<String> {
+    let at_home = |key: &LayerPath| pvisor::layer::is_of_home(&key.layer);
+    if changes.is_empty() || !changes.keys().all(at_home) {
+        return None;
+    }
+    let (number, are) = match changes.len() {
+        1 => (self::changes(1), "is"),
+        many => (self::changes(many), "are"),
+    };
+    Some(format!(
+        "nothing to commit; {number} {are} in the home directory: {}",
+        approve_at_home(session)
+    ))
 }
 
 /// How to come back to a session whose command has ended: one line for standard error.
@@ -169,6 +196,8 @@ mod tests {
             state.changes.insert(change.key.clone(), change);
         }
         let line = last_word("x", &state);
+        assert!(line.contains("commit x --all"), "{line}");
+        assert_eq!(only_at_home("x", &state.changes), None);
         assert!(
             line.contains("1 change (1 modified), 1 in the home directory"),
             "{line}"
@@ -176,6 +205,15 @@ mod tests {
         assert!(
             line.contains("pvisor-tui review x") && !line.contains('\n'),
             "{line}"
+        );
+        state.changes.retain(|key, _| key.layer == "home");
+        let line = last_word("x", &state);
+        let how = "`pvisor-tui approve x home:...` then `pvisor-tui commit x`";
+        assert!(line.ends_with(how) && !line.contains("--all"), "{line}");
+        let text = only_at_home("x", &state.changes).expect("only there");
+        assert!(
+            text.contains("nothing to commit; 1 change is in the home directory: `pv"),
+            "{text}"
         );
     }
 }

@@ -24,7 +24,7 @@ use pvisor::text::visible;
 
 use super::context::{Context, shown};
 use super::error::{CliError, NO_SANDBOX};
-use super::{headless, preset, screen, session_arg, status};
+use super::{headless, preset, refuse, screen, session_arg, status};
 
 /// Run a command on staged layers, and show its terminal and its changes
 ///
@@ -350,7 +350,7 @@ fn flags(args: &Args) -> Vec<Flag> {
 
 /// The session that `--continue` means: one that has ended.
 fn resumed(context: &Context, typed: &OsString) -> Result<SessionRecord, CliError> {
-    let record = session_arg::find(context, typed, true)
+    let record = session_arg::find(context, typed, false)
         .map_err(|error| error.with_status(super::error::USAGE))?;
     match record.state {
         RunState::Running => Err(CliError::usage(format!(
@@ -386,6 +386,7 @@ fn check_name(context: &Context, name: &str) -> Result<(), CliError> {
 
 /// The workspace's root, without links.
 fn workspace(context: &Context, typed: Option<&Path>) -> Result<PathBuf, CliError> {
+    refuse::relative_to_nothing(typed, &context.current_dir)?;
     let path = match typed {
         Some(typed) => context.current_dir.join(typed),
         None => context.current_dir.clone(),
@@ -399,10 +400,7 @@ fn workspace(context: &Context, typed: Option<&Path>) -> Result<PathBuf, CliErro
             shown(&real)
         )));
     }
-    if real.parent().is_none() {
-        return Err(CliError::usage("the workspace cannot be /")
-            .hint("go to the project's directory, or name it with --workspace"));
-    }
+    refuse::workspace(&real)?;
     Ok(real)
 }
 
@@ -446,7 +444,12 @@ fn request(
     for typed in &args.mount {
         mounts.push(mount::split(typed)?.resolve(on_command_line)?);
     }
+    if mode == Mode::Staged {
+        let layers = [("the workspace", &workspace), ("the home directory", &home)];
+        refuse::mounts(&mounts, &layers)?;
+    }
     let mut config = config.clone();
+    refuse::preset(&config.preset, args.preset.is_some())?;
     let preset = if mode == Mode::Staged {
         presets::choose(&config.preset, &args.command)?
     } else {
@@ -508,6 +511,7 @@ fn request(
                 .ok_or_else(|| CliError::usage("--env takes K or K=V, and K a name"))
         })
         .collect::<Result<_, _>>()?;
+    refuse::name_missing(&asked, &context.environment)?;
     let policy = policy(args, context, loaded, &workspace, &home)?;
     check_rules(args, mode, &policy)?;
     let request = RunRequest {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use pvisor::commit::LateSave;
 use pvisor::policy::{Origin, access_word};
 use pvisor::protocol::Role;
+use pvisor::sandbox::ExitStatus;
 use pvisor::sandbox::boundary::LimitBoundary;
 use pvisor::session::client::Client;
 use pvisor::session::recover::is_unsettled;
@@ -171,6 +172,12 @@ fn text(record: &SessionRecord) -> String {
     row("session", info.id.clone());
     row("name", safe(&info.name));
     row("state", state(record));
+    if let Some(lost) = record.exit.and_then(ExitStatus::lost) {
+        row(
+            "killed",
+            format!("{lost} has ended, and the command with it"),
+        );
+    }
     row(
         "started",
         format!("{} by {}", local_time(info.started), safe(&info.user)),

@@ -143,6 +143,7 @@ fn run(state: &SessionState) -> (&'static str, String) {
                 ExitStatus::NotExecuted(_) => format!("{word}: not executed"),
                 ExitStatus::Lost => format!("{word}: lost"),
                 ExitStatus::FilesLost => format!("{word}: file server lost"),
+                ExitStatus::RenamerLost => format!("{word}: server of renames lost"),
             }
         }
         (Some(run), None) => run.name().into(),
