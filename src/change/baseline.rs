@@ -41,6 +41,10 @@ pub(super) struct Record {
     /// agent's: since then this record is the agent's side of that merge, and the host has more.
     #[serde(default)]
     pub apart: Vec<(u32, Node)>,
+    /// Conflict markers of this length were put into the agent's file: while it holds them it is
+    /// not committed.
+    #[serde(default)]
+    pub marked: Option<u32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -196,6 +200,15 @@ impl Baseline {
         let seen = self.scan;
         self.slots.insert(path.clone(), Slot { record, seen });
         Ok(())
+    }
+
+    /// Paths whose baseline is the agent's side of a merge, each with the commit that made it.
+    pub fn parted(&self) -> Vec<(RelPath, u32)> {
+        let last = |(path, slot): (&RelPath, &Slot)| {
+            let (number, _) = slot.record.apart.last()?;
+            Some((path.clone(), *number))
+        };
+        self.slots.iter().filter_map(last).collect()
     }
 
     /// Forgets a path.

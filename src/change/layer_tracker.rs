@@ -246,7 +246,9 @@ impl LayerTracker {
         let (entry, record) = self.follow_index(&path, entry, record, access)?;
         if let Some((change, _)) = &entry.found {
             let (kind, after) = (&change.kind, change.after.as_ref());
+            let marked = record.marked;
             if let Stands::Different(conflict) = self.check_host(&path, kind, after, record)? {
+                let conflict = conflict.or_else(|| self.marks_left(change, marked, access));
                 let class = self.class(change);
                 let merges = match conflict {
                     Some(Conflict::HostModified) => self.merges(change, access),
@@ -462,6 +464,7 @@ impl LayerTracker {
                 tree: old.tree && is_dir,
                 node,
                 apart: old.apart,
+                marked: None,
             };
             let write = self.io("writing the baseline in");
             if !is_dir {

@@ -162,6 +162,8 @@ pub enum Conflict {
         /// The first such entry.
         path: RelPath,
     },
+    /// The agent's file still holds the conflict markers that were put there.
+    Markers,
     /// Of a rename: what stands against the entry under its old name.
     OldName {
         /// The old name.
@@ -182,6 +184,7 @@ impl Conflict {
             Conflict::HostAddedInside { path } => {
                 format!("the host has added {path} in this directory meanwhile")
             }
+            Conflict::Markers => "conflict markers are left in the agent's file".into(),
             Conflict::OldName { path, conflict } => {
                 format!("of the old name {path}: {}", conflict.describe())
             }

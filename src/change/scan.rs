@@ -203,6 +203,7 @@ fn first_sight(entry: &UpperEntry, host: &mut Host, baseline: &mut Baseline) -> 
         tree: false,
         node,
         apart: Vec::new(),
+        marked: None,
     };
     baseline.set(&entry.path, record.clone())?;
     Ok(record)

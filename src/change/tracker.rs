@@ -185,6 +185,54 @@ impl Tracker {
         Ok(())
     }
 
+    /// Baselines that were written for the merges of commits that never came to be (their numbers
+    /// are not known) are taken back.
+    pub fn rejoin_unwritten(&mut self, is_known: &dyn Fn(u32) -> bool) -> Result<(), ChangeError> {
+        let mut layers = self.layers.iter_mut();
+        layers.try_for_each(|layer| layer.rejoin_unwritten(is_known))
+    }
+
+    /// What both sides made of a file was put together in the agent's file: the baseline is the
+    /// host's side that went into it. `marked`: with conflict markers of this length.
+    pub fn agree_on_host(
+        &mut self,
+        key: &LayerPath,
+        host: &(Node, Vec<u8>),
+        marked: Option<u32>,
+    ) -> Result<(), ChangeError> {
+        match self.layer_of(key) {
+            Some(layer) => layer.agree_on_host(&key.path, host, marked),
+            None => Ok(()),
+        }
+    }
+
+    /// A person has decided between two entries as wholes: the baseline is what the host has now.
+    /// The reason why not, in words without the path, where that is a directory.
+    pub fn take_host(&mut self, key: &LayerPath) -> Result<Result<(), String>, ChangeError> {
+        match self.layer_of(key) {
+            Some(layer) => layer.take_host(&key.path),
+            None => Ok(Ok(())),
+        }
+    }
+
+    /// The agent's bytes of a change whose file holds conflict markers, and the markers' length;
+    /// or why they cannot be had.
+    pub fn marked(
+        &mut self,
+        change: &Change,
+        access: &dyn StageAccess,
+    ) -> Result<(Vec<u8>, u32), String> {
+        let gone = || "it holds no conflict markers".to_owned();
+        let layer = self.layer_of(&change.key).ok_or_else(gone)?;
+        let from = change.from().and_then(|from| layer.marked(from));
+        let length = layer.marked(&change.key.path).or(from).ok_or_else(gone)?;
+        Ok((layer.agents_bytes(change, access)?, length))
+    }
+
+    fn layer_of(&mut self, key: &LayerPath) -> Option<&mut LayerTracker> {
+        self.layers.iter_mut().find(|l| l.name() == key.layer)
+    }
+
     /// After an unfinished commit or undo was settled: the baselines are what that left.
     pub fn settled(&mut self, one: &Recovered) -> Result<(), ChangeError> {
         if one.outcome == Settled::RolledBack {

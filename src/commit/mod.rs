@@ -536,6 +536,12 @@ fn touched(paths: &[LayerPath], steps: &[Step]) -> Vec<LayerPath> {
     touched
 }
 
+/// Whether the store knows a commit of this number, finished or not. One that was rolled back is
+/// as if it had never been.
+pub fn is_known(store: &Path, number: u32) -> bool {
+    ledger::standing(store, number) != Standing::Missing
+}
+
 /// The lowest number from `at_least` on that no commit of the store has, nor any beyond it.
 pub fn free_from(store: &Path, at_least: u32) -> Result<u32, CommitError> {
     let mut free = at_least;

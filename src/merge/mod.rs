@@ -7,16 +7,20 @@
 //! Edits that touch without an unchanged line between them conflict, unless both sides made the
 //! same.
 
+mod edits;
 mod node;
+mod settle;
 #[cfg(test)]
 mod tests;
 
-pub use node::{Disagreement, nodes};
+pub use node::{Disagreement, nodes, nodes_for};
+pub use settle::{Favour, Marked, favoured, holds_markers, marked, picked};
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use self::edits::{Cluster, Edited};
 use crate::diff::{FileDiff, ItemId, Lines, Span, as_text, is_binary, join};
 
 /// Unchanged lines around a hunk that make its place certain.
@@ -67,8 +71,8 @@ fn lines(span: Span) -> String {
     }
 }
 
-/// How a hunk of the review stands to what the host made meanwhile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// How a hunk of the review stands to what the host made meanwhile, the worst last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Standing {
     /// The host left its lines and those around them alone.
     Applies,
@@ -100,12 +104,36 @@ pub fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Merge {
     if [base, ours, theirs].into_iter().any(is_binary) {
         return Merge::Binary;
     }
-    let [b, o, t] = [base, ours, theirs].map(Lines::of);
+    let mut conflicts = Vec::new();
+    let merged = put_together([base, ours, theirs], |_, meet| conflicts.push(meet.region));
+    if conflicts.is_empty() {
+        Merge::Clean(merged)
+    } else {
+        Merge::Conflicted(conflicts)
+    }
+}
+
+/// Where edits of both sides meet, while a merge is put together.
+struct Meet<'a, 'b> {
+    region: Region,
+    ours: &'b [&'a [u8]],
+    theirs: &'b [&'a [u8]],
+    /// Nothing follows on either side.
+    last: bool,
+}
+
+/// Puts text together; what stands where edits meet is `settle`'s to say.
+fn put_together<'a>(
+    sides: [&'a [u8]; 3],
+    mut settle: impl FnMut(&mut Vec<&'a [u8]>, Meet<'a, '_>),
+) -> Vec<u8> {
+    let [base, ours, theirs] = sides;
+    let [b, o, t] = sides.map(Lines::of);
     let runs = [as_text(base, ours), as_text(base, theirs)];
     let mut out: Vec<&[u8]> = Vec::with_capacity(o.len().max(t.len()));
-    let mut conflicts = Vec::new();
     let mut at = 0;
-    for cluster in clusters(&runs[0], &runs[1]) {
+    let edits = [edits::of(&b, &o, &runs[0]), edits::of(&b, &t, &runs[1])];
+    for cluster in edits::clusters(&edits[0], &edits[1]) {
         out.extend(&b.lines[at..cluster.base.start]);
         at = cluster.base.end;
         let our_lines = &o.lines[cluster.ours.clone()];
@@ -114,26 +142,31 @@ pub fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Merge {
             Edited::Ours => out.extend(our_lines),
             Edited::Theirs => out.extend(their_lines),
             Edited::Both if our_lines == their_lines => out.extend(our_lines),
-            Edited::Both => conflicts.push(Region {
-                base: Span::of(&cluster.base),
-                ours: Span::of(&cluster.ours),
-                theirs: Span::of(&cluster.theirs),
-            }),
+            Edited::Both => settle(
+                &mut out,
+                Meet {
+                    region: Region {
+                        base: Span::of(&cluster.base),
+                        ours: Span::of(&cluster.ours),
+                        theirs: Span::of(&cluster.theirs),
+                    },
+                    ours: our_lines,
+                    theirs: their_lines,
+                    last: cluster.base.end == b.len(),
+                },
+            ),
         }
     }
-    if !conflicts.is_empty() {
-        return Merge::Conflicted(conflicts);
-    }
     out.extend(&b.lines[at..]);
-    Merge::Clean(join(&out, final_newline(&b, &o, &t)))
+    join(&out, final_newline(&b, &o, &t))
 }
 
 /// How each hunk of `diff`, the difference between `base` and the agent's side, stands to the
 /// host's.
 pub fn hunks(base: &[u8], ours: &[u8], theirs: &[u8], diff: &FileDiff) -> Vec<(ItemId, Standing)> {
     let of_host = as_text(base, ours);
-    let [o, t] = [ours, theirs].map(Lines::of);
-    let clusters = clusters(&of_host, diff);
+    let [b, o, t] = [base, ours, theirs].map(Lines::of);
+    let clusters = edits::clusters(&edits::of(&b, &o, &of_host), &edits::of(&b, &t, diff));
     let standing = |range: Range<usize>| {
         let holds = |c: &&Cluster| c.base.start <= range.start && range.end <= c.base.end;
         let mut mine = clusters.iter().filter(holds);
@@ -163,84 +196,6 @@ pub fn hunks(base: &[u8], ours: &[u8], theirs: &[u8], diff: &FileDiff) -> Vec<(I
         .iter()
         .map(|hunk| (hunk.id.clone(), standing(hunk.old_range())))
         .collect()
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Edited {
-    Ours,
-    Theirs,
-    Both,
-}
-
-/// Edits that touch each other, as one.
-#[derive(Debug)]
-struct Cluster {
-    base: Range<usize>,
-    ours: Range<usize>,
-    theirs: Range<usize>,
-    edited: Edited,
-}
-
-/// One side's edits, walked in order.
-struct Side<'a> {
-    diff: &'a FileDiff,
-    next: usize,
-    /// Lines that the edits so far have added (or taken away).
-    shift: isize,
-}
-
-impl<'a> Side<'a> {
-    fn of(diff: &'a FileDiff) -> Self {
-        Self {
-            diff,
-            next: 0,
-            shift: 0,
-        }
-    }
-
-    fn start(&self) -> Option<usize> {
-        let hunk = self.diff.hunks.get(self.next)?;
-        Some(hunk.old_range().start)
-    }
-
-    /// Takes the next edit if it begins at or before `end`; the new end.
-    fn take(&mut self, end: usize) -> Option<usize> {
-        let hunk = self.diff.hunks.get(self.next)?;
-        let (old, new) = (hunk.old_range(), hunk.new_range());
-        if old.start > end {
-            return None;
-        }
-        self.next += 1;
-        self.shift = new.end as isize - old.end as isize;
-        Some(end.max(old.end))
-    }
-}
-
-fn clusters(ours: &FileDiff, theirs: &FileDiff) -> Vec<Cluster> {
-    let (mut o, mut t) = (Side::of(ours), Side::of(theirs));
-    let mut out = Vec::new();
-    while let Some(start) = [o.start(), t.start()].into_iter().flatten().min() {
-        let before = (o.next, t.next);
-        let from = (o.shift, t.shift);
-        let mut end = start;
-        while let Some(further) = o.take(end).or_else(|| t.take(end)) {
-            end = further;
-        }
-        let range = |from: isize, to: isize| {
-            start.saturating_add_signed(from)..end.saturating_add_signed(to)
-        };
-        out.push(Cluster {
-            base: start..end,
-            ours: range(from.0, o.shift),
-            theirs: range(from.1, t.shift),
-            edited: match (o.next > before.0, t.next > before.1) {
-                (true, true) => Edited::Both,
-                (true, false) => Edited::Ours,
-                _ => Edited::Theirs,
-            },
-        });
-    }
-    out
 }
 
 /// The newline at the end: whoever changed it has it. A side without a line says nothing.

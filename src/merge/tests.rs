@@ -2,6 +2,9 @@
 
 use proptest::prelude::*;
 
+mod beside_git;
+mod settle;
+
 use super::*;
 use crate::diff;
 

@@ -17,7 +17,7 @@ use crate::sandbox::spec::TerminalSize;
 use crate::session::state::{SessionState, Update};
 
 /// Version of these messages; part of the socket's path, so that versions never meet by accident.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// What a client may do. Enforced by the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -105,6 +105,18 @@ pub enum Request {
     },
     /// Take changes back in the agent's view.
     Revert(Vec<Target>),
+    /// Settle a conflict in the agent's view: the result is the change from then on, to be decided
+    /// on like any other. The host is not written.
+    Resolve {
+        /// The change.
+        key: LayerPath,
+        /// The digest the person was shown.
+        expect: Digest,
+        /// How.
+        how: Resolution,
+    },
+    /// What [`Resolution::Edited`] begins with.
+    Marked(LayerPath),
     /// Commit.
     Commit {
         /// Approve everything not rejected and not ignored first.
@@ -155,6 +167,40 @@ pub enum Request {
     PassOn(i32),
 }
 
+/// What is made of a file that host and agent both changed. Where their edits do not meet both
+/// stay, whatever is chosen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Resolution {
+    /// The merge, if it is clean.
+    Merge,
+    /// The host's edits where edits meet.
+    Ours,
+    /// The agent's edits where edits meet.
+    Theirs,
+    /// Both between markers where edits meet. While they are there the file is not committed.
+    Markers,
+    /// What a person made of both.
+    Edited {
+        /// The file.
+        #[serde(with = "crate::path::exact_bytes")]
+        bytes: Vec<u8>,
+        /// The host's content that went into it.
+        host: Digest,
+    },
+}
+
+/// A merge with markers where edits meet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkedFile {
+    /// Digest of the change this belongs to.
+    pub digest: Digest,
+    /// Digest of the host's content that went into it.
+    pub host: Digest,
+    /// The text.
+    #[serde(with = "crate::path::exact_bytes")]
+    pub bytes: Vec<u8>,
+}
+
 /// Both sides of a change. Absent sides are `None`; a link's bytes are its target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contents {
@@ -200,6 +246,8 @@ pub enum Reply {
     Contents(Contents),
     /// Answer to [`Request::Merged`]: the merge, or why there is none.
     Merged(Box<Result<MergedFile, String>>),
+    /// Answer to [`Request::Marked`]: the text, or why there is none.
+    Marked(Box<Result<MarkedFile, String>>),
     /// Answer to [`Request::Observed`]; `None` when nothing is counted in this session.
     Observed(Option<Box<Observations>>),
     /// Answer to [`Request::Recover`]: what was settled.

@@ -55,6 +55,11 @@ impl Records {
             {
                 opened.settled(back).map_err(io::Error::other)?;
             }
+            // What never began, or was rolled back by somebody before.
+            let is_known = |number| commit::is_known(&store, number);
+            opened
+                .rejoin_unwritten(&is_known)
+                .map_err(io::Error::other)?;
             // What was finished, by this or by somebody before, and is not on record yet.
             let last = state.commits.iter().map(|c| c.number).max().unwrap_or(0);
             let unheard = commit::finished_from(&store, last + 1).map_err(io::Error::other)?;

@@ -30,6 +30,7 @@ fn writes(request: &Request) -> bool {
             | Request::Undo
             | Request::Recover
             | Request::Revert(_)
+            | Request::Resolve { .. }
             | Request::Discard
     )
 }
@@ -49,7 +50,10 @@ impl Session {
         match request {
             Request::Rescan => self.scan(Then::Answer(Some((client, id)))),
             // Without the digest of what was shown, what is there at this moment is meant.
-            Request::Decide { expect: None, .. } | Request::Revert(_) | Request::Commit { .. } => {
+            Request::Decide { expect: None, .. }
+            | Request::Revert(_)
+            | Request::Resolve { .. }
+            | Request::Commit { .. } => {
                 self.scan(Then::Resume(client, id, request));
             }
             request => self.carry_out(client, id, request),
@@ -64,6 +68,7 @@ impl Session {
             Request::Rescan
             | Request::Contents(_)
             | Request::Merged(_)
+            | Request::Marked(_)
             | Request::Observed
             | Request::Detach => Role::Observer,
             Request::Decide { .. } => Role::Reviewer,
@@ -76,11 +81,13 @@ impl Session {
             request,
             Request::Decide { .. }
                 | Request::Revert(_)
+                | Request::Resolve { .. }
                 | Request::Commit { .. }
                 | Request::Undo
                 | Request::Recover
                 | Request::Contents(_)
                 | Request::Merged(_)
+                | Request::Marked(_)
                 | Request::Discard
         );
         if on_stage && self.state.run == Some(RunState::Discarded) {
@@ -190,6 +197,25 @@ impl Session {
                     return;
                 }
                 None => Err(Failure::UnknownPath(key)),
+            },
+            Request::Marked(key) => match self.state.changes.get(&key) {
+                Some(change) => {
+                    let change = Box::new(change.clone());
+                    self.push_job(Job::Marked(change, to));
+                    return;
+                }
+                None => Err(Failure::UnknownPath(key)),
+            },
+            Request::Resolve { key, expect, how } => match self.state.changes.get(&key) {
+                None => Err(Failure::UnknownPath(key)),
+                Some(change) if change.digest != expect => Err(Failure::Changed {
+                    path: key,
+                    now: change.digest,
+                }),
+                Some(change) => {
+                    self.push_job(Job::Resolve(Box::new(change.clone()), how, to));
+                    return;
+                }
             },
             Request::Answer {
                 ask,

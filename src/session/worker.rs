@@ -1,6 +1,9 @@
 //! The worker: scans, commits and everything else that may take long, one job after another, off
 //! the session thread. Owns the tracker; reports each job's end as an event.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +21,7 @@ use crate::commit::{
     self, Approved, Batch, CommitError, LateSave, Merged, Outcome, Recovered, Selection,
 };
 use crate::layer::{AccessError, Digest, Layer, NearAccess, StageAccess};
-use crate::protocol::{Failure, MergedFile, Reply, Request};
+use crate::protocol::{Failure, MergedFile, Reply, Request, Resolution};
 use crate::sandbox::ExitStatus;
 use crate::watch::Moved;
 
@@ -87,6 +90,10 @@ pub enum Job {
     Contents(Box<Change>, ReplyTo),
     /// What a merge of a change with the host's file would be.
     Merge(Box<Change>, ReplyTo),
+    /// The merge with markers, to be edited.
+    Marked(Box<Change>, ReplyTo),
+    /// Settle a conflict in the agent's view, then scan.
+    Resolve(Box<Change>, Resolution, ReplyTo),
     /// `syncfs` of the uppers: the command has ended.
     Sync,
     /// Remove the staged side.
@@ -103,6 +110,8 @@ impl Job {
             | Job::Recover(to)
             | Job::Contents(_, to)
             | Job::Merge(_, to)
+            | Job::Marked(_, to)
+            | Job::Resolve(_, _, to)
             | Job::Discard(to) => *to,
             Job::Commit { reply_to, .. } | Job::Undo { reply_to, .. } => *reply_to,
             Job::Scan(Then::Rest | Then::Conclude(_)) | Job::Look | Job::LookBack | Job::Sync => {
@@ -125,6 +134,17 @@ pub enum JobDone {
         paths: Vec<LayerPath>,
         /// The first that could not be.
         error: Option<AccessError>,
+        /// The changes afterwards.
+        scanned: Scanned,
+        /// Whom to tell.
+        reply_to: ReplyTo,
+    },
+    /// See [`Job::Resolve`].
+    Resolved {
+        /// The change.
+        key: LayerPath,
+        /// Why not, in words without the path.
+        result: Result<(), String>,
         /// The changes afterwards.
         scanned: Scanned,
         /// Whom to tell.
@@ -163,7 +183,7 @@ pub enum JobDone {
 /// See the module.
 pub struct Worker {
     layers: Vec<Layer>,
-    tracker: Tracker,
+    pub(super) tracker: Tracker,
     access: Option<Arc<dyn StageAccess>>,
     moved: Moved,
     commits: PathBuf,
@@ -330,6 +350,16 @@ impl Worker {
                 });
                 JobDone::Replied(reply_to, Ok(Reply::Merged(Box::new(result))))
             }
+            Job::Marked(change, reply_to) => {
+                let marked = Reply::Marked(Box::new(self.marked_file(&change)));
+                JobDone::Replied(reply_to, Ok(marked))
+            }
+            Job::Resolve(change, how, reply_to) => JobDone::Resolved {
+                result: self.resolve(&change, &how),
+                key: change.key,
+                scanned: self.scan(),
+                reply_to,
+            },
             Job::Recover(reply_to) => {
                 let settled = self.settle_own();
                 JobDone::Recovered {
@@ -378,6 +408,11 @@ impl Worker {
                 tracing::warn!(%error, "the baselines of a settled commit");
             }
         }
+        // Another session may have rolled one back that was this one's.
+        let is_known = |number| commit::is_known(&self.commits, number);
+        self.tracker
+            .rejoin_unwritten(&is_known)
+            .map_err(|error| Failure::Other(error.to_string()))?;
         Ok(settled)
     }
 
@@ -485,6 +520,11 @@ impl Worker {
                 ledger: self.commits.join(number.to_string()),
             },
             Err(error) => {
+                // What was begun and is not taken back yet is settled with its baselines.
+                let is_known = |number| commit::is_known(&self.commits, number);
+                if let Err(error) = self.tracker.rejoin_unwritten(&is_known) {
+                    tracing::warn!(%error, "the baselines of a commit that was not tried");
+                }
                 return JobDone::NotTried(reply_to, Failure::Other(error.to_string()));
             }
         };
@@ -535,10 +575,13 @@ impl Worker {
         merges
     }
 
+    /// The door to the uppers, while there are any.
+    pub(super) fn stage(&self) -> Result<Arc<dyn StageAccess>, String> {
+        self.access.clone().ok_or(Failure::Discarded.to_string())
+    }
+
     fn merge_one(&mut self, approved: &Approved) -> Result<(Sides, Merged), String> {
-        let Some(access) = self.access.clone() else {
-            return Err(Failure::Discarded.to_string());
-        };
+        let access = self.stage()?;
         let sides = self.tracker.sides(&approved.change, &*access)?;
         let merged = commit::merged(approved, &sides)?;
         Ok((sides, merged))

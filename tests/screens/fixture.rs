@@ -310,6 +310,8 @@ pub struct Screen {
     pub plan: Option<Outcome>,
     pub left: Option<Leave>,
     pub suspended: usize,
+    /// Changes whose merge was given to the person's editor.
+    pub edited: Vec<LayerPath>,
     pub clock: Duration,
 }
 
@@ -335,6 +337,7 @@ impl Screen {
             }),
             left: None,
             suspended: 0,
+            edited: Vec::new(),
             clock: Duration::ZERO,
         };
         screen.model.focus = pvisor_tui::model::Pane::Files;
@@ -377,6 +380,7 @@ impl Screen {
                 Effect::Send(request) => self.asked.push(request),
                 Effect::Leave(how) => self.left = Some(how),
                 Effect::Suspend => self.suspended += 1,
+                Effect::Edit(key, _) => self.edited.push(key),
                 Effect::CaptureMouse(_) => {}
             }
         }

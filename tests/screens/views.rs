@@ -12,7 +12,7 @@ use crate::fixture::{Screen, Session, workspace};
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
 
 /// Draws a scene at both sizes.
-fn at_both_sizes(name: &str, session: impl Fn() -> Session, play: impl Fn(&mut Screen)) {
+pub fn at_both_sizes(name: &str, session: impl Fn() -> Session, play: impl Fn(&mut Screen)) {
     for size in SIZES {
         let mut screen = Screen::new(session(), size);
         play(&mut screen);

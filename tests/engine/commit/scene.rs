@@ -15,7 +15,8 @@ use pvisor::change::{Change, ChangeKind, Class};
 use pvisor::commit::{self, Approved, Batch, CommitError, Outcome, Recovered, Selection};
 use pvisor::diff::{self, ItemKind, ItemRef};
 use pvisor::layer::{
-    AccessError, Digest, Driver, FileType, Layer, Node, StageAccess, Timestamp, UpperEntry,
+    AccessError, Digest, Driver, FileType, Layer, Node, Overwrite, StageAccess, Timestamp,
+    UpperEntry,
 };
 use pvisor::{LayerPath, RelPath};
 
@@ -374,6 +375,10 @@ impl StageAccess for Uppers {
     }
 
     fn restore(&self, _layer: &str, _path: &RelPath) -> Result<(), AccessError> {
+        Err(AccessError::HelperGone)
+    }
+
+    fn overwrite(&self, _: &str, _: &RelPath, _: &Overwrite) -> Result<(), AccessError> {
         Err(AccessError::HelperGone)
     }
 

@@ -52,10 +52,25 @@ pub enum Subject {
     UndoCommit(u32),
     /// Taking changes back in the agent's view.
     Revert(Vec<Target>),
+    /// Settling a conflict in the agent's view.
+    Resolve(LayerPath),
     /// Throwing the staged side away.
     Discard,
     /// Approving many changes at once.
     Approve(Choice),
+}
+
+/// What can be made of a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Choices {
+    /// A clean merge.
+    pub merge: bool,
+    /// One side's.
+    pub sides: bool,
+    /// Both between markers.
+    pub markers: bool,
+    /// What a person makes of both.
+    pub edit: bool,
 }
 
 /// Weight of a line on a page.

@@ -198,11 +198,28 @@ pub fn open_approve(model: &mut Model, state: &SessionState, choice: Choice) -> 
     open_page(model, state, Subject::Approve(choice), &keys)
 }
 
+/// Whether the open page is about a conflict.
+pub fn is_about_conflict(model: &Model) -> bool {
+    match &model.dialog {
+        Some(Dialog::Confirm(page)) => matches!(page.subject, Subject::Resolve(_)),
+        _ => false,
+    }
+}
+
 /// The open page follows the state; what says something else has to be shown again.
 pub fn refresh(model: &mut Model, state: &SessionState) -> Vec<Effect> {
     let Some(Dialog::Confirm(page)) = &model.dialog else {
         return Vec::new();
     };
+    if matches!(page.subject, Subject::Resolve(_)) {
+        let (hash, lines) = describe(model, state, &page.subject, &[]);
+        if hash != page.hash
+            && let Some(Dialog::Confirm(page)) = &mut model.dialog
+        {
+            page.replace(hash, lines);
+        }
+        return Vec::new();
+    }
     let Subject::Commit { merge } = page.subject else {
         return Vec::new();
     };
@@ -221,14 +238,10 @@ pub fn refresh(model: &mut Model, state: &SessionState) -> Vec<Effect> {
     vec![dry_run(number, merge)]
 }
 
-/// y: only if the page was shown to its end and the keys rested.
-pub fn accept(
-    model: &mut Model,
-    state: &SessionState,
-    last_key: std::time::Duration,
-) -> Vec<Effect> {
+/// Whether the page was shown to its end and the keys rested; else it says why nothing is heard.
+pub fn is_armed(model: &mut Model, last_key: std::time::Duration) -> bool {
     let Some(Dialog::Confirm(page)) = &model.dialog else {
-        return Vec::new();
+        return false;
     };
     if page.armed_at(last_key).is_none_or(|t| t > model.now) {
         let why = if !page.possible() {
@@ -239,8 +252,27 @@ pub fn accept(
             "Read to the end first: nothing was accepted."
         };
         model.say(Severity::Warning, why);
+        return false;
+    }
+    true
+}
+
+/// y: only if the page was shown to its end and the keys rested.
+pub fn accept(
+    model: &mut Model,
+    state: &SessionState,
+    last_key: std::time::Duration,
+) -> Vec<Effect> {
+    if is_about_conflict(model) {
+        model.say(Severity::Warning, "Choose one of those above.");
         return Vec::new();
     }
+    if !is_armed(model, last_key) {
+        return Vec::new();
+    }
+    let Some(Dialog::Confirm(page)) = &model.dialog else {
+        return Vec::new();
+    };
     if matches!(page.subject, Subject::Commit { .. }) && page.hash != plan_hash(state) {
         model.say(
             Severity::Warning,
@@ -274,6 +306,7 @@ pub fn accept(
         }
         Subject::Discard => vec![Effect::Ask(Purpose::Discard, Request::Discard)],
         Subject::Approve(choice) => decide::approved(model, state, &choice),
+        Subject::Resolve(_) => Vec::new(),
     }
 }
 

@@ -124,6 +124,7 @@ pub fn describe(
             lines.extend(list(state, keys));
             (Digest::of(b"approve"), lines)
         }
+        Subject::Resolve(key) => super::resolve::describe(model, state, key),
         Subject::Discard => {
             let mut lines = vec![
                 PageLine::new(

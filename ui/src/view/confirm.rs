@@ -17,6 +17,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene, page: &Confirm, layout: 
         Subject::Commit { .. } => b"commit",
         Subject::UndoCommit(_) => b"undo a commit",
         Subject::Revert(_) => b"take back",
+        Subject::Resolve(_) => b"resolve",
         Subject::Discard => b"discard",
         Subject::Approve(_) => b"approve",
     };
@@ -87,12 +88,16 @@ fn answer(scene: Scene, page: &Confirm, below: usize) -> (&'static str, String) 
     let armed = page
         .armed_at(scene.model.last_key)
         .is_some_and(|t| t <= scene.model.now);
+    if let (true, Subject::Resolve(_)) = (armed, &page.subject) {
+        return ("page.armed", format!(" one of the keys above   {no} "));
+    }
     if armed {
         let what = match &page.subject {
             Subject::Commit { merge: true } => "commit with the merges",
             Subject::Commit { .. } => "commit",
             Subject::UndoCommit(_) => "put it back",
             Subject::Revert(_) => "take it back",
+            Subject::Resolve(_) => "settle it",
             Subject::Discard => "throw it away",
             Subject::Approve(_) => "approve",
         };
