@@ -27,6 +27,7 @@ mod readme;
 mod real_work;
 mod recover;
 mod renames;
+mod resolving;
 mod rules;
 mod staged_run;
 mod staging_cases;

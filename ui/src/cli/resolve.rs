@@ -57,18 +57,6 @@ pub struct Args {
     edit: bool,
 }
 
-impl Args {
-    fn words(&self) -> &'static str {
-        match () {
-            () if self.merge => "both sides' edits",
-            () if self.ours => "the host's edits where edits meet",
-            () if self.theirs => "the agent's edits where edits meet",
-            () if self.markers => "both sides' edits, between conflict markers where edits meet",
-            () => "what you made of both",
-        }
-    }
-}
-
 /// Carries it out. Exit 1 when one of them could not be.
 pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     let (record, paths) = args.paths.resolve_or_all(args.all, context)?;
@@ -98,8 +86,7 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
         writeln!(out, "{}", report::concerned("resolved", &resolved))?;
         writeln!(
             out,
-            "the agent's side has {} now: look at it with `pvisor-tui diff`, then approve and commit",
-            args.words()
+            "the host is untouched: look at the result with `pvisor-tui diff`, then approve and commit"
         )?;
     }
     let mut err = std::io::stderr().lock();
