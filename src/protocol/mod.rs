@@ -17,7 +17,7 @@ use crate::sandbox::spec::TerminalSize;
 use crate::session::state::{SessionState, Update};
 
 /// Version of these messages; part of the socket's path, so that versions never meet by accident.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// What a client may do. Enforced by the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
