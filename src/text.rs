@@ -76,6 +76,9 @@ pub fn has_hidden(bytes: &[u8]) -> bool {
 
 /// How many characters and bytes deserve the alarm of [`has_hidden`].
 pub fn count_hidden(bytes: &[u8]) -> usize {
+    if is_common(bytes) {
+        return 0;
+    }
     let mut count = 0;
     let mut pending_return = false;
     scan(bytes, |unit| {
@@ -90,6 +93,16 @@ pub fn count_hidden(bytes: &[u8]) -> usize {
         count += usize::from(was_return);
     });
     count + usize::from(pending_return)
+}
+
+/// Whether there is nothing but printable ASCII, tabs and newlines: what most files are made of, and
+/// quickly seen.
+fn is_common(bytes: &[u8]) -> bool {
+    let plain = |b: &u8| matches!(b, b' '..=b'~' | b'\n' | b'\t');
+    // Without an early exit inside, a piece is looked at many bytes at once.
+    bytes
+        .chunks(1024)
+        .all(|piece| piece.iter().fold(true, |all, b| all & plain(b)))
 }
 
 fn escaped_run(out: &mut Vec<Piece>) -> &mut String {

@@ -19,13 +19,15 @@ pub(super) struct Content {
 
 /// Reads `file` from the start; keeps the bytes if there are at most `cap`.
 pub(super) fn read(file: &File, cap: u64) -> io::Result<Content> {
-    if file.metadata()?.len() > cap {
+    let len = file.metadata()?.len();
+    if len > cap {
         return Ok(Content {
             digest: hash(file)?,
             bytes: None,
         });
     }
-    let mut bytes = Vec::new();
+    // One byte more than there should be: the read that finds the end needs room.
+    let mut bytes = Vec::with_capacity(usize::try_from(len).map_or(0, |len| len + 1));
     Read::take(file, cap + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 <= cap {
         return Ok(Content {

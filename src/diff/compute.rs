@@ -114,6 +114,22 @@ pub fn diff(old: &[u8], new: &[u8]) -> FileDiff {
     as_text(old, new)
 }
 
+/// What an addition (`old` is empty) or a removal (`new` is) comes to: its lines are counted, but
+/// not taken apart into hunks, since it is decided on as a whole.
+pub(crate) fn counted(old: &[u8], new: &[u8]) -> FileDiff {
+    if is_binary(old) || is_binary(new) {
+        return FileDiff {
+            binary: true,
+            ..FileDiff::default()
+        };
+    }
+    FileDiff {
+        added: Lines::count(new),
+        removed: Lines::count(old),
+        ..FileDiff::default()
+    }
+}
+
 /// Compares two files as lines whatever they hold, for whoever wants to look into a binary one.
 pub fn as_text(old: &[u8], new: &[u8]) -> FileDiff {
     let old_side = Lines::of(old);

@@ -28,6 +28,12 @@ impl<'a> Lines<'a> {
         }
     }
 
+    /// How many there would be.
+    pub fn count(bytes: &[u8]) -> u32 {
+        let newlines = memchr::memchr_iter(b'\n', bytes).count();
+        (newlines + usize::from(bytes.last().is_some_and(|b| *b != b'\n'))) as u32
+    }
+
     pub fn len(&self) -> usize {
         self.lines.len()
     }
@@ -68,6 +74,7 @@ mod tests {
         ] {
             let lines = Lines::of(bytes);
             assert_eq!(join(&lines.lines, lines.final_newline), bytes);
+            assert_eq!(Lines::count(bytes) as usize, lines.len());
         }
         assert_eq!(Lines::of(b"a\n\n").len(), 2);
         assert_eq!(Lines::of(b"").len(), 0);

@@ -18,6 +18,7 @@ mod sequence;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use compute::counted;
 pub use compute::{Eof, FileDiff, Hunk, as_text, diff, is_binary};
 pub use item::items;
 pub(crate) use lines::{Lines, join};

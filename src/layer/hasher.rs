@@ -1,10 +1,10 @@
 //! What a content hashes to. Owns the one rule for it: a stretch of zeros has the same hash whether
 //! it was written or is a hole, and a hole costs nothing, however long it is.
 //!
-//! The rule: the content is cut into blocks of [`BLOCK`] bytes; every block that is not all zeros is
-//! hashed as its index (64 bits, little-endian) and its bytes; after the last one follows the length
-//! of the content. From the end backwards that can be taken apart in one way only, so that two
-//! contents never feed the same bytes.
+//! The rule: the content is cut into blocks of [`BLOCK`] bytes; of every block that is not all zeros
+//! its index (64 bits, little-endian) and its own hash are hashed; after the last one follows the
+//! length of the content. Blocks have hashes of their own because BLAKE3 is two to three times as
+//! fast where a piece begins at a multiple of its own size.
 
 use super::Digest;
 
@@ -90,7 +90,7 @@ fn feed(hash: &mut blake3::Hasher, start: u64, block: &[u8]) {
     static ZEROS: [u8; BLOCK] = [0; BLOCK];
     if block != &ZEROS[..block.len()] {
         hash.update(&(start / BLOCK as u64).to_le_bytes());
-        hash.update(block);
+        hash.update(blake3::hash(block).as_bytes());
     }
 }
 

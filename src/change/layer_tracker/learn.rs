@@ -233,8 +233,8 @@ impl LayerTracker {
             ChangeKind::Modified if is_file(&after) => {
                 old.zip(new).map(|(old, new)| diff::diff(old, new))
             }
-            ChangeKind::Added if is_file(&after) => new.map(|new| diff::diff(b"", new)),
-            ChangeKind::Deleted if is_file(&before) => old.map(|old| diff::diff(old, b"")),
+            ChangeKind::Added if is_file(&after) => new.map(|new| diff::counted(b"", new)),
+            ChangeKind::Deleted if is_file(&before) => old.map(|old| diff::counted(old, b"")),
             _ => None,
         };
         let looks = Looks {
