@@ -104,7 +104,7 @@ impl Worker {
             }
         };
         let node = change.after.clone().ok_or("the agent has removed it")?;
-        self.overwrite(change, bytes, &node, access)
+        overwrite(change, bytes, &node, access)
     }
 
     /// Where nothing can be put together: one side's entry as a whole.
@@ -150,27 +150,9 @@ impl Worker {
         resolved: Resolved,
         access: &dyn StageAccess,
     ) -> Result<(), String> {
-        self.overwrite(change, resolved.bytes, &resolved.node, access)?;
+        overwrite(change, resolved.bytes, &resolved.node, access)?;
         self.tracker
             .agree_on_host(&change.key, &resolved.host, resolved.marked)
-            .map_err(|e| e.to_string())
-    }
-
-    fn overwrite(
-        &self,
-        change: &Change,
-        bytes: Vec<u8>,
-        node: &Node,
-        access: &dyn StageAccess,
-    ) -> Result<(), String> {
-        let expect = change.after.as_ref().and_then(|node| node.digest);
-        let expect = expect.ok_or("the agent's file cannot be read")?;
-        access
-            .overwrite(
-                &change.key.layer,
-                &change.key.path,
-                &Overwrite::new(expect, bytes, node),
-            )
             .map_err(|e| e.to_string())
     }
 
@@ -198,4 +180,22 @@ impl Worker {
             bytes: marked.ok_or("binary files are not merged")?.bytes,
         })
     }
+}
+
+/// Writes the agent's file, in its view.
+fn overwrite(
+    change: &Change,
+    bytes: Vec<u8>,
+    node: &Node,
+    access: &dyn StageAccess,
+) -> Result<(), String> {
+    let expect = change.after.as_ref().and_then(|node| node.digest);
+    let expect = expect.ok_or("the agent's file cannot be read")?;
+    access
+        .overwrite(
+            &change.key.layer,
+            &change.key.path,
+            &Overwrite::new(expect, bytes, node),
+        )
+        .map_err(|e| e.to_string())
 }

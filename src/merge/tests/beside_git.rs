@@ -88,9 +88,9 @@ fn a_clean_merge_is_gits() {
     for _ in 0..cases {
         let tree = case().new_tree(&mut runner).expect("a case");
         let (base, ours, theirs, crlf, newlines, repeats) = tree.current();
-        let line = |(at, line): (usize, &u8)| match repeats {
-            true => format!("line {}", line % 6),
-            false => format!("line {at}"),
+        let line = |(at, line): (usize, &u8)| {
+            let name = if repeats { usize::from(line % 6) } else { at };
+            format!("line {name}")
         };
         let base: Vec<String> = base.iter().enumerate().map(line).collect();
         let [ours, theirs] = [
