@@ -2,7 +2,7 @@
 //! committed since. Owns `layers/<name>/base`: an append-only index and the bytes kept of files
 //! that the agent modified. Cut at any byte the index loads to a prefix of itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Bound;
@@ -65,6 +65,8 @@ struct Slot {
 pub(super) struct Baseline {
     dir: PathBuf,
     slots: BTreeMap<RelPath, Slot>,
+    /// Of the records: those with conflict markers.
+    marked: BTreeMap<RelPath, u32>,
     root: Option<Node>,
     index: AppendFile,
     copied: u64,
@@ -104,6 +106,10 @@ impl Baseline {
                 Err(_) => {}
             }
         }
+        let marked = slots
+            .iter()
+            .filter_map(|(path, slot)| Some((path.clone(), slot.record.marked?)));
+        let marked = marked.collect();
         let index = OpenOptions::new().create(true).append(true).open(&path)?;
         if whole < bytes.len() {
             index.set_len(whole as u64)?;
@@ -122,6 +128,7 @@ impl Baseline {
         let mut baseline = Self {
             dir,
             slots,
+            marked,
             root,
             index: AppendFile::new(index, whole as u64),
             copied,
@@ -197,9 +204,18 @@ impl Baseline {
         if self.get(path) != Some(&record) {
             self.push(&Line::Set(path.clone(), record.clone()))?;
         }
+        match record.marked {
+            Some(length) => self.marked.insert(path.clone(), length),
+            None => self.marked.remove(path),
+        };
         let seen = self.scan;
         self.slots.insert(path.clone(), Slot { record, seen });
         Ok(())
+    }
+
+    /// Lengths of the conflict markers that were put into files.
+    pub fn marks(&self) -> BTreeSet<u32> {
+        self.marked.values().copied().collect()
     }
 
     /// Paths whose baseline is the agent's side of a merge, each with the commit that made it.
@@ -213,6 +229,7 @@ impl Baseline {
 
     /// Forgets a path.
     pub fn forget(&mut self, path: &RelPath) -> io::Result<()> {
+        self.marked.remove(path);
         if self.slots.remove(path).is_some() {
             self.push(&Line::Forget(path.clone()))?;
         }

@@ -6,6 +6,7 @@ mod learn;
 pub(super) mod merging;
 mod part;
 mod renames;
+mod resolving;
 mod seal;
 mod sides;
 
@@ -119,6 +120,8 @@ pub(super) struct LayerTracker {
     rules: Option<Rules>,
     known: HashMap<RelPath, Known>,
     host_digests: HostDigests,
+    /// Whether a content holds conflict markers of a length, while there are any in the layer.
+    marks: HashMap<(Digest, u32), bool>,
     /// What was found out of conflicts, with the nodes of the three sides.
     merged: HashMap<RelPath, merging::Found>,
     prints: HashMap<Digest, Option<Arc<Fingerprint>>>,
@@ -162,6 +165,7 @@ impl LayerTracker {
             rules,
             known: HashMap::new(),
             host_digests: HostDigests::default(),
+            marks: HashMap::new(),
             merged: HashMap::new(),
             prints: HashMap::new(),
             rename_diffs: HashMap::new(),
@@ -246,9 +250,8 @@ impl LayerTracker {
         let (entry, record) = self.follow_index(&path, entry, record, access)?;
         if let Some((change, _)) = &entry.found {
             let (kind, after) = (&change.kind, change.after.as_ref());
-            let marked = record.marked;
             if let Stands::Different(conflict) = self.check_host(&path, kind, after, record)? {
-                let conflict = conflict.or_else(|| self.marks_left(change, marked, access));
+                let conflict = conflict.or_else(|| self.marks_left(change, access));
                 let class = self.class(change);
                 let merges = match conflict {
                     Some(Conflict::HostModified) => self.merges(change, access),

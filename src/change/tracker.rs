@@ -224,9 +224,17 @@ impl Tracker {
     ) -> Result<(Vec<u8>, u32), String> {
         let gone = || "it holds no conflict markers".to_owned();
         let layer = self.layer_of(&change.key).ok_or_else(gone)?;
-        let from = change.from().and_then(|from| layer.marked(from));
-        let length = layer.marked(&change.key.path).or(from).ok_or_else(gone)?;
-        Ok((layer.agents_bytes(change, access)?, length))
+        let text = layer.agents_bytes(change, access)?;
+        let length = layer.markers_of(&text).ok_or_else(gone)?;
+        Ok((text, length))
+    }
+
+    /// The agent's file of this name holds no conflict markers any more.
+    pub fn unmark(&mut self, key: &LayerPath) -> Result<(), ChangeError> {
+        match self.layer_of(key) {
+            Some(layer) => layer.unmark(&key.path),
+            None => Ok(()),
+        }
     }
 
     fn layer_of(&mut self, key: &LayerPath) -> Option<&mut LayerTracker> {

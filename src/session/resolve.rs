@@ -67,7 +67,8 @@ impl Worker {
                     return Err("the host's file was changed while it was edited".into());
                 }
                 marked().map(|marked| {
-                    let length = Some(marked.length);
+                    let left = merge::holds_markers(bytes, marked.length);
+                    let length = left.then_some(marked.length);
                     (node(Favour::Theirs), bytes.clone(), length)
                 })
             }
@@ -104,7 +105,12 @@ impl Worker {
             }
         };
         let node = change.after.clone().ok_or("the agent has removed it")?;
-        overwrite(change, bytes, &node, access)
+        let left = merge::holds_markers(&bytes, length);
+        overwrite(change, bytes, &node, access)?;
+        if left {
+            return Ok(());
+        }
+        self.tracker.unmark(&change.key).map_err(|e| e.to_string())
     }
 
     /// Where nothing can be put together: one side's entry as a whole.

@@ -7,13 +7,12 @@ use crate::change::{Change, ChangeError, ChangeKind, Conflict, Merges, content};
 use crate::diff;
 use crate::layer::{Digest, FileType, Node, StageAccess};
 use crate::merge::{self, Merge};
-use std::collections::{BTreeSet, HashMap};
 
 /// Largest file that is merged, each side.
-const LARGEST: u64 = 16 << 20;
+pub(super) const LARGEST: u64 = 16 << 20;
 
 /// Said where the agent was faster.
-const MOVED: &str = "the agent changed it since it was looked at; look at it again";
+pub(super) const MOVED: &str = "the agent changed it since it was looked at; look at it again";
 
 /// Places of a conflict that are kept for showing.
 const PLACES: usize = 8;
@@ -177,83 +176,6 @@ impl LayerTracker {
         self.put_apart(path, record)
     }
 
-    /// See [`super::super::Tracker::agree_on_host`].
-    pub fn agree_on_host(
-        &mut self,
-        path: &RelPath,
-        (host, bytes): &(Node, Vec<u8>),
-        marked: Option<u32>,
-    ) -> Result<(), ChangeError> {
-        let failed = |e| failed("writing the baseline in", self.layer.base(), e);
-        let mut record = self.baseline.get(path).cloned().unwrap_or_default();
-        if let Some(digest) = host.digest {
-            self.baseline.keep_bytes(digest, bytes).map_err(failed)?;
-        }
-        record.node = Some(host.clone());
-        record.unsure = false;
-        record.marked = marked;
-        self.put_apart(path, record)
-    }
-
-    /// See [`super::super::Tracker::take_host`].
-    pub fn take_host(&mut self, path: &RelPath) -> Result<Result<(), String>, ChangeError> {
-        self.host.begin();
-        let now = self
-            .host
-            .stat(path)
-            .map_err(|e| failed("looking at", self.layer.root.join(path.as_path()), e))?;
-        if now.is_some_and(|node| node.file_type == FileType::Dir) {
-            return Ok(Err("the host has a directory there".into()));
-        }
-        self.merged.remove(path);
-        self.rebase(BTreeSet::from([path.clone()]), &HashMap::new())?;
-        Ok(Ok(()))
-    }
-
-    /// Length of the conflict markers that were put into the agent's file.
-    pub fn marked(&self, path: &RelPath) -> Option<u32> {
-        self.baseline.get(path)?.marked
-    }
-
-    /// The agent's bytes of a change, if they are what the change is about.
-    pub fn agents_bytes(
-        &self,
-        change: &Change,
-        access: &dyn StageAccess,
-    ) -> Result<Vec<u8>, String> {
-        let content = self
-            .read_upper(&change.key.path, LARGEST, access)
-            .ok()
-            .flatten();
-        let content = content.ok_or("the agent's file cannot be read")?;
-        let expected = change.after.as_ref().and_then(|node| node.digest);
-        if Some(content.digest) != expected {
-            return Err(MOVED.into());
-        }
-        content
-            .bytes
-            .ok_or_else(|| format!("it is larger than {} MiB", LARGEST >> 20))
-    }
-
-    /// Whether the agent's file holds conflict markers of this length.
-    pub(super) fn marks_left(
-        &self,
-        change: &Change,
-        marked: Option<u32>,
-        access: &dyn StageAccess,
-    ) -> Option<Conflict> {
-        let length = marked?;
-        let after = change.after.as_ref()?;
-        let found = after.file_type == FileType::File && {
-            let cap = content::LARGEST_IN_MEMORY;
-            let content = self.read_upper(&change.key.path, cap, access).ok();
-            // What cannot be read is not known to be free of them.
-            let bytes = content.flatten().and_then(|content| content.bytes);
-            bytes.is_none_or(|bytes| merge::holds_markers(&bytes, length))
-        };
-        found.then_some(Conflict::Markers)
-    }
-
     /// See [`super::super::Tracker::rejoin_unwritten`].
     pub fn rejoin_unwritten(&mut self, is_known: &dyn Fn(u32) -> bool) -> Result<(), ChangeError> {
         loop {
@@ -291,7 +213,11 @@ impl LayerTracker {
         last.is_some_and(|(merged, _)| *merged == number)
     }
 
-    fn put_apart(&mut self, path: &RelPath, record: super::Record) -> Result<(), ChangeError> {
+    pub(super) fn put_apart(
+        &mut self,
+        path: &RelPath,
+        record: super::Record,
+    ) -> Result<(), ChangeError> {
         self.known.remove(path);
         self.merged.remove(path);
         self.entries = None;

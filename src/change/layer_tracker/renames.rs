@@ -111,13 +111,8 @@ impl LayerTracker {
             class => class,
         };
         // The old name is where the host stands in the way, and where a person has to look.
-        let old_name = gone.conflict.map(Box::new);
         change.conflict = come.conflict.or_else(|| {
-            let Some(conflict) = old_name else {
-                // Markers go along with the file that holds them.
-                let record = self.baseline.get(&gone.key.path)?;
-                return self.marks_left(&change, record.marked, access);
-            };
+            let conflict = Box::new(gone.conflict?);
             let path = gone.key.path.clone();
             Some(Conflict::OldName { path, conflict })
         });

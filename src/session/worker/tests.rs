@@ -353,9 +353,14 @@ fn markers_stay_in_the_stage_and_hold_the_commit_back() {
     )
     .ok();
     if upper.join("a").symlink_metadata().is_ok() {
-        let moved = scene.changes().into_values().find(|c| c.from().is_some());
-        let moved = moved.expect("a rename");
-        assert_eq!(moved.conflict, Some(Conflict::Markers));
+        fs::copy(upper.join("moved"), upper.join("copy")).expect("copied");
+        let changes = scene.changes();
+        for name in ["moved", "copy"] {
+            let key = LayerPath::new(WORKSPACE, RelPath::try_from(name).expect("path"));
+            assert_eq!(changes[&key].conflict, Some(Conflict::Markers), "{name}");
+        }
+        assert!(committed(&scene.commit()).is_none());
+        fs::remove_file(upper.join("copy")).expect("removed");
         fs::remove_file(upper.join("a")).expect("removed");
     }
     fs::rename(upper.join("moved"), upper.join("a")).expect("renamed");
