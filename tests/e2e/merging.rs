@@ -136,6 +136,11 @@ each_user! {
         let items = &changes.get("a.txt")["items"];
         assert_eq!(items[0]["stands"], "still applies");
         assert_eq!(items[1]["stands"], "conflicts");
+        let stand = world.pvisor(["diff", "--merged"]).done().exits(1).err();
+        for (item, stands) in [(&items[0], "still applies"), (&items[1], "conflicts")] {
+            let line = format!("a.txt#{}: {stands}", item["id"].as_str().expect("an id"));
+            assert!(stand.contains(&line), "{line} is not in {stand}");
+        }
         let first = changes.get("a.txt")["items"][0]["id"].as_str().expect("an id").to_owned();
         world.pvisor(["approve", &format!("a.txt#{first}")]).ok();
         world.pvisor(["commit", "--merge"]).ok();

@@ -24,6 +24,9 @@ use super::targets::{self, Items};
 /// How often a change that moves while it is read is read again.
 const ATTEMPTS: usize = 5;
 
+/// Hunks of a file in conflict that are told one by one.
+const HUNKS: usize = 100;
+
 /// Changes whose contents are asked for ahead, and how many bytes of them, at most.
 const AHEAD: usize = 64;
 const AHEAD_BYTES: u64 = 4 << 20;
@@ -35,7 +38,9 @@ const AHEAD_BYTES: u64 = 4 << 20;
 /// or a file it is exact.
 ///
 /// With `--merged`: what `commit --merge` of everything would change on the host as it is now.
-/// Files that do not merge are named on standard error with the places, and the status is 1.
+/// Standard error names each hunk of a file that you changed as well with how it stands: still
+/// applies, merges cleanly or conflicts. Files that do not merge are named there with the places,
+/// and the status is 1.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "pvisor-tui diff [S] [--merged] [PATH]...")]
 pub struct Args {
@@ -72,10 +77,14 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
             Some(Err(why)) => {
                 conflicts = true;
                 eprintln_safe(&format!("conflict in {key}: {why}"));
+                tell_standings(connection.state.changes.get(&key));
                 continue;
             }
             None => continue,
         };
+        if args.merged {
+            tell_standings(Some(&change));
+        }
         // git skips what stands before the first header.
         if change.key.layer != layer {
             layer.clone_from(&change.key.layer);
@@ -284,6 +293,28 @@ fn read_merged(connection: &mut Connection, key: &LayerPath) -> Result<Option<Me
         CliError::refused(format!("{key} keeps changing while it is read"))
             .hint("try again, or `pvisor-tui stop` the command"),
     )
+}
+
+/// How each hunk of a change in conflict stands to the host's edits, one a line.
+fn tell_standings(change: Option<&Change>) {
+    let Some((change, merges)) = change.and_then(|change| Some((change, change.merges.as_ref()?)))
+    else {
+        return;
+    };
+    let hunks: Vec<String> = change
+        .items
+        .iter()
+        .filter_map(|item| {
+            let standing = merges.standing(&item.id)?.name();
+            Some(format!("  {}#{}: {standing}", change.key, item.id))
+        })
+        .collect();
+    for line in hunks.iter().take(HUNKS) {
+        eprintln_safe(line);
+    }
+    if hunks.len() > HUNKS {
+        eprintln_safe(&format!("  and {} hunks more", hunks.len() - HUNKS));
+    }
 }
 
 struct Printer<W: Write> {
