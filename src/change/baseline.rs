@@ -328,7 +328,10 @@ impl Baseline {
         let blobs = self.dir.join("blobs");
         fs::create_dir_all(&blobs)?;
         let partial = blobs.join(PARTIAL);
-        fs::write(&partial, bytes)?;
+        if let Err(error) = fs::write(&partial, bytes) {
+            let _ = fs::remove_file(&partial);
+            return Err(error);
+        }
         self.copied += bytes.len() as u64;
         fs::rename(&partial, &path)
     }

@@ -192,12 +192,24 @@ impl Tracker {
         layers.try_for_each(|layer| layer.rejoin_unwritten(is_known))
     }
 
+    /// Keeps the host's side of a file, before [`Tracker::agree_on_host`] depends on it.
+    pub fn keep_host(
+        &mut self,
+        key: &LayerPath,
+        host: &(Node, Vec<u8>),
+    ) -> Result<(), ChangeError> {
+        match self.layer_of(key) {
+            Some(layer) => layer.keep_host(host),
+            None => Ok(()),
+        }
+    }
+
     /// What both sides made of a file was put together in the agent's file: the baseline is the
     /// host's side that went into it. `marked`: with conflict markers of this length.
     pub fn agree_on_host(
         &mut self,
         key: &LayerPath,
-        host: &(Node, Vec<u8>),
+        host: &Node,
         marked: Option<u32>,
     ) -> Result<(), ChangeError> {
         match self.layer_of(key) {

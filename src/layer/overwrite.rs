@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::copy::{self, Into};
 use super::read;
 use super::tree::dir_beneath;
-use super::{AccessError, Digest, FileType, Node, content};
+use super::{AccessError, Digest, FileType, Node};
 use crate::RelPath;
 
 /// What a file of the stage is to hold.
@@ -72,6 +72,13 @@ pub fn overwrite_unmounted(
     overwrite(upper, path, new, Into::Upper).map_err(|e| AccessError::io("writing", path, &e))
 }
 
+/// Makes these all of the file's bytes. Shortened last: whatever ends this in between leaves more of
+/// them, not fewer.
+fn fill(file: &File, bytes: &[u8]) -> io::Result<()> {
+    file.write_all_at(bytes, 0)?;
+    file.set_len(bytes.len() as u64)
+}
+
 fn moved() -> io::Error {
     io::Error::other("the agent has written it since it was looked at; look at it again")
 }
@@ -84,12 +91,16 @@ fn overwrite(root: BorrowedFd<'_>, path: &RelPath, new: &Overwrite, into: Into) 
         .ok_or_else(moved)?;
     let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let target = File::from(openat(&dir, name, flags, Mode::empty())?);
-    if content::hash(&read::open_file(dir.as_fd(), name)?)? != new.expect {
+    let mut old = Vec::new();
+    read::open_file(dir.as_fd(), name)?.read_to_end(&mut old)?;
+    if Digest::of(&old) != new.expect {
         return Err(moved());
     }
-    // Shortened last: whatever ends this in between leaves more bytes, not fewer.
-    target.write_all_at(&new.bytes, 0)?;
-    target.set_len(new.bytes.len() as u64)?;
+    if let Err(error) = fill(&target, &new.bytes) {
+        // A full disk has room for what was there.
+        fill(&target, &old)?;
+        return Err(error);
+    }
     if (found.uid, found.gid) != new.owner {
         // Who may not give a file away leaves it to the review, which shows the difference.
         let (uid, gid) = (Uid::from_raw(new.owner.0), Gid::from_raw(new.owner.1));

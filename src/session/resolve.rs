@@ -156,9 +156,13 @@ impl Worker {
         resolved: Resolved,
         access: &dyn StageAccess,
     ) -> Result<(), String> {
+        // First what may fail for lack of room.
+        self.tracker
+            .keep_host(&change.key, &resolved.host)
+            .map_err(|e| e.to_string())?;
         overwrite(change, resolved.bytes, &resolved.node, access)?;
         self.tracker
-            .agree_on_host(&change.key, &resolved.host, resolved.marked)
+            .agree_on_host(&change.key, &resolved.host.0, resolved.marked)
             .map_err(|e| e.to_string())
     }
 

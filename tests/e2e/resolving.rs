@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::support::small_disk::{Kind, SmallDisk};
 use crate::support::wait::PATIENCE;
 use crate::support::{Capability, Live, Terminal, World, each_user, require, until};
 
@@ -261,6 +262,38 @@ each_user! {
         }
         before.assert_same(&world.tree(), "nothing was written");
         assert!(world.pvisor(["commit", "--all"]).done().exits(1).err().contains("d/new"));
+    }
+}
+
+each_user! {
+    fn a_full_disk_leaves_the_agents_file_as_it_was(world) {
+        let Some(disk) = SmallDisk::mount(world, "small", Kind::Tmpfs) else { return };
+        let state = disk.path.join("state");
+        let call = |args: &[&str]| {
+            let state_dir = ["--state-dir", state.to_str().expect("text")];
+            world.pvisor([&args[..1], &state_dir[..], &args[1..]].concat())
+        };
+        let workspace = world.workspace.to_str().expect("text");
+        world.host_ok("seq 10 > a.txt");
+        call(&["run", "--headless", "--workspace", workspace, "--", "bash", "-c", AGENT]).ok();
+        world.host_ok(&format!("{PERSON}; seq 200000 330000 >> a.txt"));
+        let before = call(&["diff", "a.txt"]).ok().out();
+        let fill = disk.path.join("fill");
+        // Room for records, then for the host's version as well, but not for the merge.
+        for (room, failed) in [("500", "keeping the host"), ("1400", "writing")] {
+            world.host_ok(&format!(
+                "f=$(df -k --output=avail {} | tail -n1); head -c $(((f - {room}) * 1024)) /dev/zero > {}",
+                disk.path.display(),
+                fill.display(),
+            ));
+            call(&["resolve", "a.txt", "--theirs"]).done().exits(1).says("o space").says(failed);
+            assert_eq!(call(&["diff", "a.txt"]).ok().out(), before);
+            world.host_ok(&format!("rm {}", fill.display()));
+        }
+        call(&["resolve", "a.txt", "--theirs"]).ok();
+        call(&["commit", "--all"]).ok();
+        assert!(world.text("a.txt").starts_with(&merged("agent\n")));
+        assert!(world.text("a.txt").ends_with("\n330000\n"));
     }
 }
 

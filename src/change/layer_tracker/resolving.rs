@@ -11,18 +11,24 @@ use crate::layer::{FileType, Node, StageAccess};
 use crate::merge;
 
 impl LayerTracker {
+    /// See [`super::super::Tracker::keep_host`].
+    pub fn keep_host(&mut self, (host, bytes): &(Node, Vec<u8>)) -> Result<(), ChangeError> {
+        let Some(digest) = host.digest else {
+            return Ok(());
+        };
+        self.baseline
+            .keep_bytes(digest, bytes)
+            .map_err(|e| failed("keeping the host's version in", self.layer.base(), e))
+    }
+
     /// See [`super::super::Tracker::agree_on_host`].
     pub fn agree_on_host(
         &mut self,
         path: &RelPath,
-        (host, bytes): &(Node, Vec<u8>),
+        host: &Node,
         marked: Option<u32>,
     ) -> Result<(), ChangeError> {
-        let failed = |e| failed("writing the baseline in", self.layer.base(), e);
         let mut record = self.baseline.get(path).cloned().unwrap_or_default();
-        if let Some(digest) = host.digest {
-            self.baseline.keep_bytes(digest, bytes).map_err(failed)?;
-        }
         record.node = Some(host.clone());
         record.unsure = false;
         record.marked = marked;

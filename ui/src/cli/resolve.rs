@@ -24,7 +24,8 @@ use super::targets::{self, Items};
 /// Of a file that you and the agent both changed: what is made of both is written into the agent's
 /// file, while it runs too, and is the change from then on, to be looked at, approved and committed
 /// like any other. The host is not touched. Where your edits and the agent's do not meet both stay,
-/// whatever is chosen; `diff --merged` shows where they meet. To leave a conflict as it is, do
+/// whatever is chosen; `diff --merged` shows where they meet. What is not taken of the agent's edits
+/// is gone then. To leave a conflict as it is, do
 /// nothing: it is refused by `commit`.
 ///
 /// What cannot be merged (binary files, links, what one side removed or both made) is taken as a

@@ -151,6 +151,8 @@ pub fn describe(model: &Model, state: &SessionState, key: &LayerPath) -> (Digest
     }
     let text = "The result is written into the agent's file; the host is not touched.";
     say(Tone::Plain, text.into());
+    let text = "What is not taken of the agent's edits is gone then.";
+    say(Tone::Warn, text.into());
     let mut named = change.digest.0.to_vec();
     named.extend(format!("{conflict:?} {:?}", change.merges).into_bytes());
     (Digest::of(&named), lines)
