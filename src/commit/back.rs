@@ -90,11 +90,19 @@ impl Back<'_> {
         }
     }
 
-    /// The place of a path; `None` when its directory is gone, and with it whatever was there.
+    /// The place of a path; `None` when its directory is gone, and with it whatever was there, or
+    /// has not come to replace yet what is no directory.
     fn place(&self, path: &RelPath) -> io::Result<Option<Place>> {
         match self.root.at(path) {
             Ok(place) => Ok(Some(place)),
-            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT)) => Ok(None),
+            Err(e)
+                if matches!(
+                    e.raw_os_error(),
+                    Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP)
+                ) =>
+            {
+                Ok(None)
+            }
             Err(e) => Err(e),
         }
     }

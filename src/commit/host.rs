@@ -61,6 +61,20 @@ pub(super) fn hard_link(from: &Place, to: &Place) -> io::Result<()> {
     )?)
 }
 
+/// A second name for a file that is held by an `O_PATH` descriptor, wherever it lies.
+pub(super) fn hard_link_held(from: BorrowedFd<'_>, to: &Place) -> io::Result<()> {
+    pass("link")?;
+    // Without a privilege there is no other way from a descriptor to a name (open(2), O_TMPFILE).
+    let link = format!("/proc/self/fd/{}", from.as_raw_fd());
+    Ok(linkat(
+        nix::fcntl::AT_FDCWD,
+        link.as_str(),
+        &*to.dir,
+        to.name.as_c_str(),
+        LinkatFlags::AT_SYMLINK_FOLLOW,
+    )?)
+}
+
 /// Lets two names change places in one step.
 pub(super) fn exchange(a: &Place, b: &Place) -> io::Result<()> {
     pass("exchange")?;

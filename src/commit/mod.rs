@@ -72,9 +72,10 @@ pub use self::late::{LateSave, late_saves, late_saves_of};
 pub use self::merged::{Merged, merged};
 
 use self::ledger::{Action, Source, Standing, Step};
+use self::preflight::AgentSide;
 use self::transaction::Transaction;
 use crate::LayerPath;
-use crate::change::Change;
+use crate::change::{Change, ChangeKind};
 use crate::diff::ItemRef;
 use crate::layer::{AccessError, Layer, StageAccess};
 
@@ -336,7 +337,11 @@ fn prepared<'a>(
         undoes: None,
     };
     let mut refusals = plan.refusals;
-    refusals.extend(transaction.check(&|layer, path| measure(batch, layer, path))?);
+    let agent = AgentSide {
+        measure: &|layer, path| measure(batch, layer, path),
+        differs: &|key| differs(batch, key),
+    };
+    refusals.extend(transaction.check(&agent)?);
     refusals.extend(foreign::Origins::of(batch).check(&transaction.steps, &transaction.roots));
     Ok(if refusals.is_empty() {
         Ok((transaction, contents, plan.anchors))
@@ -372,6 +377,18 @@ fn measure(batch: &Batch<'_>, layer: &str, path: &crate::RelPath) -> Option<u64>
     use std::os::unix::fs::MetadataExt;
     let file = std::fs::File::from(batch.access.open(layer, path).ok()?);
     Some(file.metadata().ok()?.blocks() * 512)
+}
+
+/// Whether the change set tells of a path, or of a directory above it that was moved.
+fn differs(batch: &Batch<'_>, key: &LayerPath) -> bool {
+    let changed = |key: &LayerPath| batch.changes.contains_key(key);
+    let above = key.path.ancestors();
+    let mut above = above.map(|path| LayerPath::new(key.layer.clone(), path));
+    let moved = |key: &LayerPath| {
+        let mut kinds = batch.changes.values().filter(|c| c.key.layer == key.layer);
+        kinds.any(|c| matches!(&c.kind, ChangeKind::Renamed { from } if *from == key.path))
+    };
+    changed(key) || moved(key) || above.any(|dir| moved(&dir))
 }
 
 fn free_number(store: &Path, number: u32) -> Result<(), CommitError> {
@@ -421,7 +438,10 @@ pub fn undo(
         number,
         undoes: Some(undoes),
     };
-    let refusals = transaction.check(&|_, _| None)?;
+    let refusals = transaction.check(&AgentSide {
+        measure: &|_, _| None,
+        differs: &|_| false,
+    })?;
     if !refusals.is_empty() {
         return Ok(refused(refusals));
     }

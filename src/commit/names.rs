@@ -1,9 +1,12 @@
 //! Where further names of a file lie, for the moment in which a replacement would be refused for
 //! their sake. Only reads; follows no link.
 
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use crate::RelPath;
 
 /// How long names are looked for below a layer's root.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -19,12 +22,16 @@ pub(super) fn kept(store: &Path, inode: (u64, u64)) -> u32 {
         .flat_map(|session| list(&session.join("commits")))
         .map(|commit| commit.join("pre"))
         .collect();
-    count(stores, inode)
+    find(stores, inode).len() as u32
 }
 
-/// How many names of an inode lie below a layer's root, as far as that can be found out in time.
-pub(super) fn below(root: &Path, inode: (u64, u64)) -> u32 {
-    count(vec![root.to_owned()], inode)
+/// The names of an inode below a layer's root, as seen from there, as far as they can be found in
+/// time.
+pub(super) fn below(root: &Path, inode: (u64, u64)) -> Vec<RelPath> {
+    let found = find(vec![root.to_owned()], inode).into_iter();
+    found
+        .filter_map(|path| RelPath::new(path.strip_prefix(root).ok()?.as_os_str().as_bytes()).ok())
+        .collect()
 }
 
 fn list(dir: &Path) -> Vec<PathBuf> {
@@ -36,9 +43,9 @@ fn list(dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-fn count(mut open: Vec<PathBuf>, inode: (u64, u64)) -> u32 {
+fn find(mut open: Vec<PathBuf>, inode: (u64, u64)) -> Vec<PathBuf> {
     let begun = Instant::now();
-    let mut names = 0;
+    let mut names = Vec::new();
     while let Some(dir) = open.pop() {
         if begun.elapsed() > PATIENCE {
             break;
@@ -50,7 +57,7 @@ fn count(mut open: Vec<PathBuf>, inode: (u64, u64)) -> u32 {
             if meta.is_dir() {
                 open.push(path);
             } else if (meta.dev(), meta.ino()) == inode {
-                names += 1;
+                names.push(path);
             }
         }
     }

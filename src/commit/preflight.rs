@@ -16,8 +16,13 @@ use super::place::{Root, shown, words};
 use super::verify::{self, Expect, Tree};
 use super::{CommitError, Refusal, room};
 
-/// Bytes that the upper's file really takes, if that can be told.
-pub(super) type Measure<'a> = dyn Fn(&str, &RelPath) -> Option<u64> + 'a;
+/// What is asked about the agent's side.
+pub(super) struct AgentSide<'a> {
+    /// Bytes that the upper's file really takes, if that can be told.
+    pub measure: &'a dyn Fn(&str, &RelPath) -> Option<u64>,
+    /// Whether the agent did anything to a path, approved or not.
+    pub differs: &'a dyn Fn(&LayerPath) -> bool,
+}
 
 /// Longest name of the file systems served.
 const NAME_MAX: usize = 255;
@@ -28,7 +33,7 @@ pub(super) fn check(
     steps: &mut [Step],
     roots: &BTreeMap<String, Root>,
     store: &Path,
-    measure: &Measure<'_>,
+    agent: &AgentSide<'_>,
 ) -> Result<Vec<Refusal>, CommitError> {
     let moved = moved(steps);
     let mut checks = Checks {
@@ -54,9 +59,9 @@ pub(super) fn check(
         let moved = moved.get(&step.layer).unwrap_or(&none);
         checks.step(step, moved);
     }
-    checks.hard_links(steps, store);
+    checks.hard_links(steps, store, agent);
     if checks.refusals.is_empty() {
-        checks.refusals = room::check(steps, roots, store, measure);
+        checks.refusals = room::check(steps, roots, store, agent);
     }
     Ok(checks.refusals)
 }
@@ -384,8 +389,8 @@ impl Checks<'_> {
     }
 
     /// A file with further names on the host must be replaced under all of them.
-    fn hard_links(&mut self, steps: &[Step], store: &Path) {
-        let mut counted: HashMap<(u64, u64), u32> = HashMap::new();
+    fn hard_links(&mut self, steps: &[Step], store: &Path, agent: &AgentSide<'_>) {
+        let mut known: HashMap<(u64, u64), BTreeSet<LayerPath>> = HashMap::new();
         let pieces = |step: &Step| match &step.action {
             Action::Swap { before, .. } => before
                 .iter()
@@ -395,12 +400,22 @@ impl Checks<'_> {
         };
         let linked = |node: &Node| node.file_type == FileType::File && node.nlink > 1;
         for step in steps {
-            for (_, node) in pieces(step) {
+            for (path, node) in pieces(step) {
                 if linked(&node) {
-                    *counted.entry((node.dev, node.ino)).or_default() += 1;
+                    let names = known.entry((node.dev, node.ino)).or_default();
+                    names.insert(LayerPath::new(step.layer.clone(), path));
                 }
             }
         }
+        // Names that stay, or move, with the host's file: their file is another one than what replaces
+        // this name.
+        let own = steps.iter().filter_map(|step| match &step.action {
+            Action::Move { from, .. } => Some(LayerPath::new(&step.layer, from.clone())),
+            Action::Meta { .. } => Some(step.key()),
+            Action::Swap { .. } => None,
+        });
+        let own: BTreeSet<LayerPath> = own.collect();
+        let apart = |name: &LayerPath| own.contains(name) || !(agent.differs)(name);
         for step in steps {
             // Taking a name away, also for something else, and giving back what was there, leaves
             // the others alone.
@@ -414,27 +429,30 @@ impl Checks<'_> {
                 continue;
             }
             for (path, node) in pieces(step) {
-                let known = counted.get(&(node.dev, node.ino)).copied().unwrap_or(0);
-                if linked(&node) && known < node.nlink && path == step.path {
-                    let inode = (node.dev, node.ino);
-                    let others = node.nlink - known;
-                    let others = others.saturating_sub(names::kept(store, inode));
-                    // Where the agent saw all names and changed one only, it has cut that one off.
-                    let alone = after[0].node.nlink <= 1;
-                    let cut_off = |root: &Root| {
-                        root.keeps_groups && names::below(&root.path, inode) >= known + others
-                    };
-                    if others == 0 || alone && self.roots.get(&step.layer).is_some_and(cut_off) {
-                        continue;
-                    }
-                    self.refuse(
-                        step.key(),
-                        format!(
-                            "the host's file has {others} other name{} outside this batch, which replacing it would cut off; copy it over itself (`cp f f.new && mv f.new f`) or change all its names at once",
-                            if others == 1 { "" } else { "s" }
-                        ),
-                    );
+                let inode = (node.dev, node.ino);
+                let Some(in_batch) = known.get(&inode).filter(|_| path == step.path) else {
+                    continue;
+                };
+                let others = node.nlink.saturating_sub(in_batch.len() as u32);
+                let others = others.saturating_sub(names::kept(store, inode));
+                // Where the agent saw all names and left the others alone, it has cut this one off.
+                let cut_off = |root: &Root| {
+                    let all = names::below(&root.path, inode);
+                    let mut all = all.into_iter().map(|p| LayerPath::new(&step.layer, p));
+                    root.keeps_groups
+                        && all.len() >= in_batch.len() + others as usize
+                        && all.all(|name| in_batch.contains(&name) || apart(&name))
+                };
+                if others == 0 || self.roots.get(&step.layer).is_some_and(cut_off) {
+                    continue;
                 }
+                self.refuse(
+                    step.key(),
+                    format!(
+                        "the host's file has {others} other name{} outside this batch, which replacing it would cut off; copy it over itself (`cp f f.new && mv f.new f`) or change all its names at once",
+                        if others == 1 { "" } else { "s" }
+                    ),
+                );
             }
         }
     }

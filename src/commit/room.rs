@@ -11,7 +11,7 @@ use nix::sys::statvfs::{Statvfs, fstatvfs};
 use super::Refusal;
 use super::ledger::{Action, Source, Step};
 use super::place::Root;
-use super::preflight::Measure;
+use super::preflight::AgentSide;
 use crate::layer::FileType;
 use crate::{LayerPath, RelPath};
 
@@ -23,7 +23,7 @@ pub(super) fn check(
     steps: &[Step],
     roots: &BTreeMap<String, Root>,
     store: &Path,
-    measure: &Measure<'_>,
+    agent: &AgentSide<'_>,
 ) -> Vec<Refusal> {
     let mut refusals = Vec::new();
     for (layer, root) in roots {
@@ -34,7 +34,7 @@ pub(super) fn check(
         let Some(largest) = largest(&made) else {
             continue;
         };
-        let needed = sum(&made, free(&fs), |path| measure(layer, path));
+        let needed = sum(&made, free(&fs), |path| (agent.measure)(layer, path));
         let reason = if needed > free(&fs) {
             format!(
                 "the batch needs {needed} bytes, its file system has {} left",

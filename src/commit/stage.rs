@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use crate::RelPath;
@@ -61,9 +61,22 @@ enum Inode {
     Host(u64, u64),
 }
 
+/// What is to be made in one place.
+struct Entry<'a> {
+    node: &'a Node,
+    content: &'a Content,
+    /// What the host has there.
+    replaced: Option<&'a Node>,
+    foreign: &'a Attributes,
+    /// It lies below a new directory that its owner may not enter.
+    will_be_shut: bool,
+}
+
 struct Made {
     at: RelPath,
     node: Node,
+    /// Held where a directory above it may not be entered any more once its step is made.
+    held: Option<OwnedFd>,
 }
 
 impl<'a> Stager<'a> {
@@ -92,6 +105,8 @@ impl<'a> Stager<'a> {
         };
         let replaced = before.first().map(|piece| &piece.node);
         let mut made = Vec::with_capacity(after.len());
+        let shut = after.iter().filter(|piece| is_shut(&piece.node));
+        let shut: Vec<RelPath> = shut.map(|piece| piece.path.under(&step.aside)).collect();
         for (piece, content) in after.iter().zip(contents) {
             let path = piece.path.under(&step.aside);
             let host = replaced.filter(|_| piece.path.is_root());
@@ -101,9 +116,14 @@ impl<'a> Stager<'a> {
             };
             let foreign = self.origins.attributes(root, step, piece);
             let foreign = foreign.map_err(|error| at(error.into()))?;
-            let node = self
-                .entry(root, &path, &piece.node, content, host, &foreign)
-                .map_err(at)?;
+            let entry = Entry {
+                node: &piece.node,
+                content,
+                replaced: host,
+                foreign: &foreign,
+                will_be_shut: shut.iter().any(|dir| path.is_within(dir)),
+            };
+            let node = self.entry(root, &path, &entry).map_err(at)?;
             made.push(Piece {
                 path: piece.path.clone(),
                 node,
@@ -130,23 +150,22 @@ impl<'a> Stager<'a> {
         &mut self,
         root: &Root,
         path: &RelPath,
-        node: &Node,
-        content: &Content,
-        replaced: Option<&Node>,
-        foreign: &Attributes,
+        entry: &Entry<'_>,
     ) -> Result<Node, StageError> {
         let place = root.at(path)?;
-        let inodes = shared(content, replaced);
-        if let Some(linked) = self.linked(root, &place, &inodes, node)? {
+        let inodes = shared(entry.content, entry.replaced);
+        if let Some(linked) = self.linked(root, &place, &inodes, entry.node)? {
             return Ok(linked);
         }
-        let made = self.new_entry(root, &place, node, content, foreign)?;
+        let made = self.new_entry(root, &place, entry.node, entry.content, entry.foreign)?;
         for inode in inodes {
+            let held = entry.will_be_shut.then(|| place.handle()).transpose()?;
             self.made.insert(
                 (root.layer.clone(), inode),
                 Made {
                     at: path.clone(),
                     node: made.clone(),
+                    held,
                 },
             );
         }
@@ -222,7 +241,10 @@ impl<'a> Stager<'a> {
             if let Some(made) = self.made.get(&(root.layer.clone(), *inode))
                 && alike(&made.node, node)
             {
-                host::hard_link(&root.at(&made.at)?, place)?;
+                match &made.held {
+                    Some(held) => host::hard_link_held(held.as_fd(), place)?,
+                    None => host::hard_link(&root.at(&made.at)?, place)?,
+                }
                 let now = place.look()?.map(|look| look.node);
                 return Ok(Some(verify::with_stat(
                     &made.node,
@@ -424,6 +446,11 @@ fn shared(content: &Content, replaced: Option<&Node>) -> Vec<Inode> {
         inodes.push(Inode::Host(host.dev, host.ino));
     }
     inodes
+}
+
+/// Whether this is a directory whose owner may not enter it.
+fn is_shut(node: &Node) -> bool {
+    node.file_type == FileType::Dir && node.mode & 0o100 == 0
 }
 
 /// Whether two new entries may be one.

@@ -17,7 +17,7 @@ use crate::layer::{Layer, Node};
 
 use super::ledger::{self, Action, Ledger, Piece, Record, Step};
 use super::place::{Root, words};
-use super::preflight::{self, Measure};
+use super::preflight::{self, AgentSide};
 use super::stage::{self, StageErrorAt};
 use super::{CommitError, Outcome, Refusal, back, host, publish, seam, settle, verify};
 
@@ -53,8 +53,8 @@ pub(super) fn open_roots(
 
 impl Transaction<'_> {
     /// Checks only.
-    pub fn check(&mut self, measure: &Measure<'_>) -> Result<Vec<Refusal>, CommitError> {
-        preflight::check(&mut self.steps, &self.roots, self.store, measure)
+    pub fn check(&mut self, agent: &AgentSide<'_>) -> Result<Vec<Refusal>, CommitError> {
+        preflight::check(&mut self.steps, &self.roots, self.store, agent)
     }
 
     /// Carries the batch out. `make` prepares the new entries of a step.

@@ -79,7 +79,7 @@ pub fn read_entry(dir: BorrowedFd<'_>, name: &[u8], side: Side) -> io::Result<Op
             node.target = Some(std::os::unix::ffi::OsStringExt::into_vec(target));
         }
         FileType::File | FileType::Dir => {
-            let raw = match attributes::raw_at(dir, name, node.file_type) {
+            let raw = match attributes::raw_at(dir, name, node.file_type, side) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
                 other => other?,
             };

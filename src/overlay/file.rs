@@ -274,8 +274,15 @@ impl Overlay {
     pub fn write(&self, handle: u64, offset: u64, data: &[u8], strip: bool) -> Result<usize> {
         let handle = self.handle(handle)?;
         let file = self.backing(&handle)?;
-        if strip && !handle.node.plain.swap(true, Ordering::AcqRel) {
-            Self::strip_special(&file, &calls::stat_fd(file.as_fd())?)?;
+        let mut special = None;
+        if !handle.node.plain.load(Ordering::Acquire) {
+            let stat = calls::stat_fd(file.as_fd())?;
+            if strip {
+                Self::strip_special(&file, &stat)?;
+            } else if stat.mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+                special = Some(stat.mode);
+            }
+            handle.node.plain.store(special.is_none(), Ordering::Release);
         }
         self.room_to_write(&file, offset, data.len() as u64)?;
         let mut done = 0;
@@ -287,6 +294,11 @@ impl Overlay {
                 Err(_) if done > 0 => break,
                 Err(e) => return Err(errno(&e)),
             }
+        }
+        if let Some(mode) = special {
+            // A store through a map takes nothing away, but this write of ours does (file_remove_privs()
+            // asks for a capability in the first user namespace).
+            calls::chmod(file.as_fd(), c"", mode)?;
         }
         self.settle(&handle.node, &file)?;
         self.saw_node(&handle.node, Access::Write, done as u64);

@@ -86,6 +86,18 @@ pub const TABLE: &[Deviation] = &[
         handled: "such a refusal ends the comparison, for an ordinary user",
     },
     Deviation {
+        driver: "commit",
+        condition: "commit, where a socket took one of several names of a file of the host's",
+        why: "a socket is never committed, so that name stays, and another mode or content under the other names would be half of the file: refused, naming the paths",
+        handled: "such a refusal ends the comparison",
+    },
+    Deviation {
+        driver: "overlayfs",
+        condition: "the time of a named pipe that is written to",
+        why: "the overlay's pipe has it, and forgets it",
+        handled: "a time that is not set by the script is not compared",
+    },
+    Deviation {
         driver: "undo",
         condition: "undo, where the commit left a directory that its owner may not enter or list",
         why: "what lies below cannot be looked at; refused, naming the paths, until the person has opened it",
@@ -110,6 +122,16 @@ pub const TABLE: &[Deviation] = &[
 pub fn is_shut(setting: &super::twin::Setting, trees: &[&Snapshot], bits: u32) -> bool {
     let shut = |e: &super::snapshot::Entry| e.letter == 'd' && e.mode & bits != bits;
     !setting.user.is_root() && trees.iter().any(|t| t.entries.values().any(shut))
+}
+
+/// Whether a file with several names lost one to a socket: the socket is not committed, so the host
+/// keeps that name, and what became of the others cannot be all of the file.
+pub fn is_half_a_group(before: &Snapshot, after: &Snapshot) -> bool {
+    after.sockets.iter().any(|path| {
+        let old = before.entries.get(path);
+        old.is_some_and(|e| e.letter == 'f' && e.same_as.is_some())
+            || before.entries.values().any(|e| e.same_as.as_ref() == Some(path))
+    })
 }
 
 /// Whether a path may still be listed after it was put back.

@@ -184,6 +184,18 @@ impl Snapshot {
         self
     }
 
+    /// Times of pipes that were written to natively are not known to be those of the stage.
+    pub fn with_pipes_of(mut self, found: &Snapshot) -> Self {
+        for (path, entry) in &mut self.entries {
+            if let Some(new) = found.entries.get(path)
+                && (entry.letter, new.letter, entry.mtime) == ('p', 'p', None)
+            {
+                entry.mtime = new.mtime;
+            }
+        }
+        self
+    }
+
     /// Whether a path is a directory.
     pub fn is_dir(&self, path: &Bytes) -> bool {
         self.entries.get(path).is_some_and(|e| e.letter == 'd')

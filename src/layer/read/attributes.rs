@@ -74,7 +74,12 @@ fn text(name: &[u8]) -> String {
 
 /// Attributes of an open file or directory (not `O_PATH`): `user.*`, ACLs and `trusted.overlay.*`.
 pub fn raw(fd: BorrowedFd<'_>) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    raw_of(fd, Side::Plain)
+}
+
+fn raw_of(fd: BorrowedFd<'_>, side: Side) -> io::Result<Raw> {
     collect(
+        side,
         // SAFETY: the pointer and length describe one buffer that lives through the call.
         |buffer, size| unsafe {
             libc::flistxattr(fd.as_raw_fd(), buffer.cast(), size) as libc::c_long
@@ -88,10 +93,17 @@ pub fn raw(fd: BorrowedFd<'_>) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     )
 }
 
-/// Attributes of the file or directory `name` of `dir`.
-pub(super) fn raw_at(dir: BorrowedFd<'_>, name: &[u8], file_type: FileType) -> io::Result<Raw> {
+/// Attributes of the file or directory `name` of `dir`. What may not be read is left out of a plain
+/// one; on an upper it is an error, since a mark that was not seen would be taken for one that is not
+/// there.
+pub(super) fn raw_at(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    file_type: FileType,
+    side: Side,
+) -> io::Result<Raw> {
     if !NO_XATTRAT.load(Ordering::Relaxed) {
-        match raw_by_name(dir, &c_name(name)?) {
+        match raw_by_name(dir, &c_name(name)?, side) {
             // ENOSYS from old kernels; EPERM from filters that do not know the call: reading a
             // list of names never answers so by itself.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
@@ -100,7 +112,7 @@ pub(super) fn raw_at(dir: BorrowedFd<'_>, name: &[u8], file_type: FileType) -> i
             other => return other,
         }
     }
-    raw_by_descriptor(dir, name, file_type)
+    raw_by_descriptor(dir, name, file_type, side)
 }
 
 #[repr(C)]
@@ -110,9 +122,10 @@ struct XattrArgs {
     flags: u32,
 }
 
-fn raw_by_name(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Raw> {
+fn raw_by_name(dir: BorrowedFd<'_>, name: &CStr, side: Side) -> io::Result<Raw> {
     let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
     collect(
+        side,
         // SAFETY: descriptor and name outlive the call; pointer and size describe one buffer.
         |buffer, size| unsafe {
             libc::syscall(
@@ -146,7 +159,12 @@ fn raw_by_name(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Raw> {
     )
 }
 
-fn raw_by_descriptor(dir: BorrowedFd<'_>, name: &[u8], file_type: FileType) -> io::Result<Raw> {
+fn raw_by_descriptor(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    file_type: FileType,
+    side: Side,
+) -> io::Result<Raw> {
     let path: &[u8] = if name.is_empty() { b"." } else { name };
     let flags = if file_type == FileType::Dir {
         DIR_FLAGS
@@ -154,14 +172,15 @@ fn raw_by_descriptor(dir: BorrowedFd<'_>, name: &[u8], file_type: FileType) -> i
         OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY
     };
     match openat(dir, path, flags, Mode::empty()) {
-        Ok(fd) => raw(fd.as_fd()),
-        // Not readable for us: names need no right to read, and a value that may not be read is
-        // left out below.
+        Ok(fd) => raw_of(fd.as_fd(), side),
+        // Not readable for us: names need no right to read, and of a value that may not be read
+        // `collect` decides.
         Err(nix::errno::Errno::EACCES) => {
             let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
             let fd = openat(dir, path, flags, Mode::empty())?;
             let link = c_name(format!("/proc/self/fd/{}", fd.as_raw_fd()).as_bytes())?;
             collect(
+                side,
                 // SAFETY: the path ends in NUL; pointer and size describe one buffer.
                 |buffer, size| unsafe {
                     libc::listxattr(link.as_ptr(), buffer.cast(), size) as libc::c_long
@@ -181,6 +200,7 @@ fn raw_by_descriptor(dir: BorrowedFd<'_>, name: &[u8], file_type: FileType) -> i
 
 /// Lists names, then reads the values we care for.
 fn collect(
+    side: Side,
     list: impl Fn(*mut u8, usize) -> libc::c_long,
     get: impl Fn(&CString, *mut u8, usize) -> libc::c_long,
 ) -> io::Result<Raw> {
@@ -218,13 +238,13 @@ fn collect(
                 value.truncate(length);
                 found.push((name.to_vec(), value));
             }
-            // Removed in between, or not for us to read.
-            Err(e)
-                if matches!(
-                    e.raw_os_error(),
-                    Some(libc::ENODATA | libc::EACCES | libc::EPERM)
-                ) => {}
-            Err(e) => return Err(e),
+            Err(e) => match e.raw_os_error() {
+                // Removed in between.
+                Some(libc::ENODATA) => {}
+                // Not for us to read.
+                Some(libc::EACCES | libc::EPERM) if side == Side::Plain => {}
+                _ => return Err(e),
+            },
         }
     }
     Ok(found)

@@ -150,7 +150,9 @@ pub(super) fn told(stat: &FileStat) -> String {
     if own != (true, true) {
         let _ = write!(text, " owner {} {}", stat.st_uid, stat.st_gid);
     }
-    if stat.st_mtime < FRESH {
+    // A pipe's is another matter, see the deviations.
+    let pipe = stat.st_mode & libc::S_IFMT == libc::S_IFIFO;
+    if stat.st_mtime < FRESH && !pipe {
         let _ = write!(text, " mtime {}.{:09}", stat.st_mtime, stat.st_mtime_nsec);
     }
     text
