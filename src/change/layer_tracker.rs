@@ -4,6 +4,7 @@
 mod index;
 mod learn;
 pub(super) mod merging;
+mod names;
 mod part;
 mod renames;
 mod resolving;
@@ -444,7 +445,9 @@ impl LayerTracker {
             .collect();
         paths.extend(parents);
         self.host.begin();
-        for path in paths {
+        let mut shared = names::Shared::of(&paths, &self.baseline);
+        for path in &paths {
+            let path = path.clone();
             let known = self.known.remove(&path);
             let node = self
                 .host
@@ -481,8 +484,10 @@ impl LayerTracker {
                 };
                 self.known.insert(path.clone(), known);
             }
+            shared.add(record.node.as_ref());
             self.baseline.set(&path, record).map_err(&write)?;
         }
+        self.follow_names(&shared, &paths)?;
         self.baseline
             .flush()
             .map_err(self.io("writing the baseline in"))

@@ -154,6 +154,12 @@ fn step(
     let host_dir = has_host_dir(&record);
     let hides = is_dir(entry) && (parent_hides || entry.opaque || record.pure || !host_dir);
     let merged = is_dir(entry) && !hides;
+    if merged && record.tree {
+        // What is below shows (again, or to a look at the moment of a change): what is on record of
+        // it is forgotten, and has to be taken anew should it be hidden once more.
+        record.tree = false;
+        baseline.set(&entry.path, record.clone())?;
+    }
     if !merged && !parent_hides {
         if host_dir && !record.pure && !record.tree {
             take_tree(&entry.path, host, baseline)?;

@@ -16,17 +16,17 @@ use super::publish::{adjust, swap};
 use super::verify::{self, Expect, Tree};
 use super::{Refusal, host, preflight, settle};
 
-/// Takes the steps back, last first. Returns what somebody else's newer save stood against: that
-/// save stays and the pre-image is kept beside the ledger.
+/// Takes the steps back, last first. Adds to `kept` what somebody else's newer save stood against:
+/// that save stays and the pre-image is kept beside the ledger.
 pub(super) fn all(
     steps: &[Step],
     roots: &BTreeMap<String, Root>,
     store: &Path,
     number: u32,
-) -> Result<Vec<Refusal>, (LayerPath, io::Error)> {
+    kept: &mut Vec<Refusal>,
+) -> Result<(), (LayerPath, io::Error)> {
     let moved = preflight::moved(steps);
     let none = BTreeSet::new();
-    let mut kept = Vec::new();
     let patience = Patience::new();
     for root in roots.values() {
         root.forget();
@@ -45,13 +45,14 @@ pub(super) fn all(
             patience: &patience,
         };
         if let Some(reason) = back.step().map_err(|e| (step.key(), e))? {
-            kept.push(Refusal {
-                key: step.key(),
-                reason,
-            });
+            let key = step.key();
+            // Told once, should all this be tried again.
+            if !kept.iter().any(|told| told.key == key) {
+                kept.push(Refusal { key, reason });
+            }
         }
     }
-    Ok(kept)
+    Ok(())
 }
 
 struct Back<'a> {
@@ -119,6 +120,10 @@ impl Back<'_> {
         let Some(aside) = self.place(&self.step.aside)? else {
             return Ok(None);
         };
+        if matches!(source, Source::Kept { .. }) {
+            // Copied from a store on another file system, and cut short.
+            host::remove_all(&settle::part_of(&aside)?)?;
+        }
         let place = self.place(&self.step.path)?;
         let new = after.first().map(|piece| &piece.node);
         let old = before.first().map(|piece| &piece.node);
@@ -308,7 +313,12 @@ impl Back<'_> {
             host::create_dir(&kept)?;
         }
         let to = store.at(&below(&format!("kept/{}", self.index)))?;
-        settle::relocate(aside, &to)?;
+        if to.look()?.is_some() {
+            // Copied by an earlier attempt that was cut short while it removed the original.
+            host::remove_all(aside)?;
+        } else {
+            settle::relocate(aside, &to)?;
+        }
         let path = dir.join("kept").join(self.index.to_string());
         Ok(format!(
             "{NEWER}; what was there before is kept as {}",

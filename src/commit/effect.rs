@@ -3,7 +3,7 @@
 
 use crate::RelPath;
 use crate::change::{Change, ChangeKind};
-use crate::diff::{ItemKind, ItemRef};
+use crate::diff::{ItemKind, ItemRef, mode_is_acl};
 use crate::layer::{FileType, Node};
 
 use super::{Approved, Selection};
@@ -155,6 +155,12 @@ fn pick(change: &Change, selection: &Selection) -> Result<Chosen, String> {
             edits.push(reference.clone());
         }
     }
+    let both = change.before.as_ref().zip(change.after.as_ref());
+    let mode = if both.is_some_and(|(a, b)| mode_is_acl(a, b)) {
+        ItemKind::Meta
+    } else {
+        ItemKind::Mode
+    };
     let named = |kind: ItemKind| {
         change
             .items
@@ -169,7 +175,7 @@ fn pick(change: &Change, selection: &Selection) -> Result<Chosen, String> {
     Ok(Chosen {
         whole: named(ItemKind::Whole),
         link: named(ItemKind::Link),
-        mode: chosen(ItemKind::Mode),
+        mode: chosen(mode),
         meta: chosen(ItemKind::Meta),
         edits,
         all_edits,

@@ -39,7 +39,9 @@ pub(super) fn bring_back(
         .at(&super::place::below(&format!("pre/{index}")))
         .map_err(at)?;
     let aside = root.at(&step.aside).map_err(at)?;
-    super::settle::relocate(&kept, &aside).map_err(at)?;
+    // What has to be copied stays in the store until the undo is through: on the way back the copy
+    // is thrown away.
+    super::settle::fetch(&kept, &aside).map_err(at)?;
     let mut pieces = Vec::with_capacity(after.len());
     for piece in after {
         let path = piece.path.under(&step.aside);

@@ -178,6 +178,8 @@ pub(super) struct Ledger {
     file: File,
     path: PathBuf,
     buffer: Vec<u8>,
+    /// The store was made for it.
+    is_first: bool,
 }
 
 impl Ledger {
@@ -189,6 +191,7 @@ impl Ledger {
         paths: &[LayerPath],
     ) -> Result<Self, CommitError> {
         let dir = directory(store, number);
+        let is_first = !store.exists();
         let failed = |source| CommitError::store("making the ledger in", &dir, source);
         fs::DirBuilder::new()
             .recursive(true)
@@ -206,6 +209,7 @@ impl Ledger {
             file,
             path,
             buffer: Vec::new(),
+            is_first,
         };
         ledger.write(&Record::Begun {
             format: FORMAT,
@@ -244,9 +248,11 @@ impl Ledger {
             .map_err(|e| CommitError::store("writing the ledger", &self.path, e))
     }
 
-    /// The names of the ledger and of its directory are on the device when this returns.
+    /// The names of the ledger, of its directory and of a new store are on the device when this
+    /// returns.
     pub fn sync_names(&self) -> Result<(), CommitError> {
-        for dir in self.path.ancestors().skip(1).take(2) {
+        let dirs = if self.is_first { 3 } else { 2 };
+        for dir in self.path.ancestors().skip(1).take(dirs) {
             File::open(dir)
                 .and_then(|dir| host::sync_file(&dir))
                 .map_err(|e| CommitError::store("writing the ledger", dir, e))?;

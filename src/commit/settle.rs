@@ -17,7 +17,7 @@ use super::lease::Lease;
 use super::ledger::{self, Action, Source, Step};
 use super::place::{Place, Root, below, xattrs};
 use super::stage::copy_sparse;
-use super::{CommitError, foreign, host};
+use super::{CommitError, foreign, host, transaction};
 
 /// How often an entry is copied anew because somebody writes to it, and how long is waited before:
 /// two seconds in all. Then what was read last is kept.
@@ -47,11 +47,25 @@ pub(super) fn all(
             source,
         })?;
     }
+    if is_elsewhere(&own, roots) {
+        // One file system keeps the order of what is done to it, two do not: that the ledger is
+        // closed must not outlive a power loss which that the temporaries are gone does not.
+        transaction::sync(roots)?;
+    }
     if let Some(undone) = undoes {
         consume(steps, store, undone).map_err(broken)?;
         ledger::mark_undone(store, undone)?;
     }
     ledger::finish(store, number)
+}
+
+/// Whether the store lies on another file system than a layer.
+fn is_elsewhere(store: &Root, roots: &BTreeMap<String, Root>) -> bool {
+    let device = |root: &Root| {
+        let look = root.look(&crate::RelPath::root()).ok().flatten();
+        look.map(|look| look.node.dev)
+    };
+    roots.values().any(|root| device(root) != device(store))
 }
 
 fn keep(root: &Root, step: &Step, store: &Root, index: usize) -> io::Result<()> {
@@ -102,19 +116,36 @@ fn consume(steps: &[Step], store: &Path, undone: u32) -> io::Result<()> {
 }
 
 /// Moves an entry, whole, to a free place: by rename, or by copying where that is another file
-/// system; then the original goes when the copy is complete and on its device.
+/// system; then the original goes when the copy and its name are on their device.
 pub(super) fn relocate(from: &Place, to: &Place) -> io::Result<()> {
+    if fetch(from, to)? == Fetched::Moved {
+        return Ok(());
+    }
+    let opened = std::fs::File::from(read::open_dir(to.dir.as_fd(), b".")?);
+    host::sync_file(&opened)?;
+    host::remove_all(from)
+}
+
+/// How an entry came to its new place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fetched {
+    /// By rename.
+    Moved,
+    /// It was copied there, and the original is where it was.
+    Copied,
+}
+
+/// As [`relocate`], but an original that has to be copied stays, and the copy's name is not yet on
+/// its device (the copy itself is: a name that is there after a crash is that of a whole copy).
+pub(super) fn fetch(from: &Place, to: &Place) -> io::Result<Fetched> {
     match host::rename_new(from, to) {
         Err(e) if e.raw_os_error() == Some(libc::EXDEV) => {}
-        Err(e) if e.raw_os_error() == Some(libc::EACCES) => return relocate_shut(from, to),
-        other => return other,
+        Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
+            return relocate_shut(from, to).map(|()| Fetched::Moved);
+        }
+        other => return other.map(|()| Fetched::Moved),
     }
-    let mut name = to.name.as_bytes().to_vec();
-    name.extend_from_slice(b".part");
-    let part = Place {
-        dir: Rc::clone(&to.dir),
-        name: std::ffi::CString::new(name)?,
-    };
+    let part = part_of(to)?;
     for _ in 0..COPIES {
         host::remove_all(&part)?;
         copy_tree(from, &part)?;
@@ -127,7 +158,17 @@ pub(super) fn relocate(from: &Place, to: &Place) -> io::Result<()> {
     let opened = read::open_dir(to.dir.as_fd(), b".")?;
     host::sync_file_system(opened.as_fd())?;
     host::rename_new(&part, to)?;
-    host::remove_all(from)
+    Ok(Fetched::Copied)
+}
+
+/// Where a copy is made before it gets its name.
+pub(super) fn part_of(to: &Place) -> io::Result<Place> {
+    let mut name = to.name.as_bytes().to_vec();
+    name.extend_from_slice(b".part");
+    Ok(Place {
+        dir: Rc::clone(&to.dir),
+        name: std::ffi::CString::new(name)?,
+    })
 }
 
 /// Whether nobody has a file of the original open for writing, nor has written since it was copied.

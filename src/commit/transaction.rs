@@ -87,13 +87,15 @@ impl Transaction<'_> {
             // Whether the word reached the device is not known: the ledger will tell.
             return Ok(self.unsettled(&error.to_string()));
         }
-        let settled = settle::all(
-            &self.steps,
-            &self.roots,
-            self.store,
-            self.number,
-            self.undoes,
-        );
+        let settled = patiently(|| {
+            settle::all(
+                &self.steps,
+                &self.roots,
+                self.store,
+                self.number,
+                self.undoes,
+            )
+        });
         Ok(match settled {
             Ok(()) => Outcome::Committed {
                 number: self.number,
@@ -255,14 +257,43 @@ pub(super) fn roll_back(
     store: &Path,
     number: u32,
 ) -> Result<Vec<Refusal>, CommitError> {
-    let kept = back::all(steps, roots, store, number)
-        .map_err(|(path, source)| CommitError::Unsettled { path, source })?;
+    let mut kept = Vec::new();
+    patiently(|| {
+        back::all(steps, roots, store, number, &mut kept)
+            .map_err(|(path, source)| CommitError::Unsettled { path, source })
+    })?;
     sync(roots)?;
     ledger::forget(store, number)?;
     Ok(kept)
 }
 
-fn sync(roots: &BTreeMap<String, Root>) -> Result<(), CommitError> {
+/// How often what a directory on its way stopped is tried again, and how long is waited before: a
+/// tenth of a second in all.
+const ATTEMPTS: u32 = 50;
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
+
+/// Somebody may be renaming a directory to and fro, or a link in its place: what can be repeated is
+/// tried until the path leads to where it did.
+fn patiently<T>(mut attempt: impl FnMut() -> Result<T, CommitError>) -> Result<T, CommitError> {
+    let astray = [libc::ELOOP, libc::ENOTDIR, libc::ENOENT, libc::EAGAIN];
+    for _ in 1..ATTEMPTS {
+        match attempt() {
+            Err(CommitError::Unsettled { source, .. })
+                if source
+                    .raw_os_error()
+                    .is_some_and(|code| astray.contains(&code))
+                    && !seam::killed() =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            other => return other,
+        }
+    }
+    attempt()
+}
+
+/// One `syncfs` per file system of the layers.
+pub(super) fn sync(roots: &BTreeMap<String, Root>) -> Result<(), CommitError> {
     let mut done = Vec::new();
     for root in roots.values() {
         let device = root

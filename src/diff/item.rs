@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use super::compute::FileDiff;
 use super::{Item, ItemId, ItemKind, Span};
 use crate::change::ChangeKind;
+use crate::layer::read::ACL_ACCESS;
 use crate::layer::{FileType, Node};
 
 /// Fewest hex digits of an id; more are used where two items of a change would look alike.
@@ -154,7 +155,8 @@ pub fn items(
             None => return vec![whole()],
         }
     }
-    if a.mode != b.mode {
+    let one = mode_is_acl(a, b);
+    if a.mode != b.mode && !one {
         let id = single('m', |h| {
             h.update(&a.mode.to_le_bytes());
             h.update(&b.mode.to_le_bytes());
@@ -166,6 +168,9 @@ pub fn items(
             for node in [a, b] {
                 h.update(&node.uid.to_le_bytes());
                 h.update(&node.gid.to_le_bytes());
+                if one {
+                    h.update(&node.mode.to_le_bytes());
+                }
                 for (name, value) in &node.xattrs {
                     feed_bytes(h, name.as_bytes());
                     feed_bytes(h, value);
@@ -187,6 +192,12 @@ fn content_differs(kind: &ChangeKind, a: &Node, b: &Node) -> bool {
         ChangeKind::Mode | ChangeKind::Meta => false,
         _ => a.file_type == FileType::File && (a.digest.is_none() || a.digest != b.digest),
     }
+}
+
+/// Whether mode and attributes can only be decided on together: an access list that differs says the
+/// group's bits too (acl(5)), so that neither can be set without the other.
+pub fn mode_is_acl(a: &Node, b: &Node) -> bool {
+    a.mode != b.mode && a.xattrs.get(ACL_ACCESS) != b.xattrs.get(ACL_ACCESS)
 }
 
 fn attributes_differ(a: &Node, b: &Node) -> bool {

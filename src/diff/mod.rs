@@ -20,7 +20,7 @@ mod tests;
 
 pub(crate) use compute::counted;
 pub use compute::{Eof, FileDiff, Hunk, as_text, diff, is_binary};
-pub use item::items;
+pub use item::{items, mode_is_acl};
 pub(crate) use lines::{Lines, join};
 pub use patch::{PatchEntry, patch};
 pub use rows::{DiffRow, RowKind, rows};
@@ -53,7 +53,7 @@ pub enum ItemKind {
     Eof,
     /// A link's target.
     Link,
-    /// xattrs, ACL, owner, times.
+    /// xattrs, ACL (and with it the permission bits), owner, times.
     Meta,
 }
 

@@ -105,6 +105,12 @@ pub const TABLE: &[Deviation] = &[
     },
     Deviation {
         driver: "changes",
+        condition: "what differs below a directory that its owner may no longer list, once that mode alone was committed",
+        why: "the host's side cannot be looked at; it is not listed until the person has opened it",
+        handled: "such a difference between two commits ends the comparison, for an ordinary user",
+    },
+    Deviation {
+        driver: "changes",
         condition: "another mode, other attributes or a further name for a file that its owner may not read",
         why: "its bytes cannot be compared, so it counts as modified",
         handled: "either word will do, for an ordinary user",
@@ -130,7 +136,10 @@ pub fn is_half_a_group(before: &Snapshot, after: &Snapshot) -> bool {
     after.sockets.iter().any(|path| {
         let old = before.entries.get(path);
         old.is_some_and(|e| e.letter == 'f' && e.same_as.is_some())
-            || before.entries.values().any(|e| e.same_as.as_ref() == Some(path))
+            || before
+                .entries
+                .values()
+                .any(|e| e.same_as.as_ref() == Some(path))
     })
 }
 

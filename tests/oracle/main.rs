@@ -14,6 +14,7 @@ mod support;
 
 mod deviations;
 mod generate;
+mod halves;
 mod interpret;
 mod pinned;
 mod random;

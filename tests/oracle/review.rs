@@ -80,7 +80,8 @@ pub fn not_ignored(json: &Value) -> Vec<Bytes> {
         .collect()
 }
 
-fn bytes(change: &Value, field: &str) -> Bytes {
+/// A path as `--json` tells it, to the byte.
+pub fn bytes(change: &Value, field: &str) -> Bytes {
     use base64::Engine;
     let exact = change[format!("{field}_b64")].as_str();
     if let Some(exact) = exact {

@@ -29,6 +29,8 @@ pub enum Stage {
     After,
     /// Undone, the tree is what it was.
     Undo,
+    /// Committed in two parts, the tree is the native one as well.
+    Halves,
     /// Reverted, nothing differs, and the agent sees what the host has.
     Revert,
 }
@@ -44,7 +46,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    fn new(stage: Stage, class: impl Into<String>, report: impl Into<String>) -> Self {
+    pub(super) fn new(stage: Stage, class: impl Into<String>, report: impl Into<String>) -> Self {
         Self {
             stage,
             class: class.into(),
@@ -157,10 +159,10 @@ fn answer(index: usize, op: &Op, native: &Answer, staged: &Answer) -> Difference
     Difference::new(Stage::Answers, class, report)
 }
 
-struct Twin<'a> {
-    setting: &'a Setting,
-    script: &'a Script,
-    world: &'a World,
+pub(super) struct Twin<'a> {
+    pub(super) setting: &'a Setting,
+    pub(super) script: &'a Script,
+    pub(super) world: &'a World,
 }
 
 impl Twin<'_> {
@@ -306,8 +308,13 @@ impl Twin<'_> {
         }
         let tree = Snapshot::of(&self.world.workspace);
         let difference = trees(Stage::Undo, before, &tree, &[]);
-        if difference.is_some() || last < Stage::Revert {
+        if difference.is_some() || last < Stage::Halves {
             return difference;
+        }
+        match self.halves(before, after) {
+            Ok(true) if last >= Stage::Revert => {}
+            Ok(_) => return None,
+            Err(difference) => return Some(difference),
         }
         self.revert(before, &found)
     }
@@ -361,16 +368,16 @@ impl Twin<'_> {
             })
     }
 
-    fn changes_json(&self) -> Result<serde_json::Value, String> {
+    pub(super) fn changes_json(&self) -> Result<serde_json::Value, String> {
         let out = self.call(&["changes", "--json"])?;
         serde_json::from_slice(&out).map_err(|e| e.to_string())
     }
 
-    fn changes(&self) -> Result<BTreeMap<Bytes, String>, String> {
+    pub(super) fn changes(&self) -> Result<BTreeMap<Bytes, String>, String> {
         self.changes_json().map(|json| review::found(&json))
     }
 
-    fn call(&self, arguments: &[&str]) -> Result<Vec<u8>, String> {
+    pub(super) fn call(&self, arguments: &[&str]) -> Result<Vec<u8>, String> {
         let done = self.world.pvisor(arguments).done();
         if done.status == Some(0) {
             Ok(done.stdout)
@@ -381,7 +388,7 @@ impl Twin<'_> {
 }
 
 /// The first difference between two trees.
-fn trees(
+pub(super) fn trees(
     stage: Stage,
     native: &Snapshot,
     staged: &Snapshot,

@@ -31,6 +31,8 @@ pub enum Capability {
     FuseDriver,
     /// A file system of a few megabytes can be mounted for the test.
     SmallDisk,
+    /// Disks of the test's own can be mounted, which lose what was not flushed.
+    LossyDisk,
     /// A Rust toolchain that the user can reach, and a crate in the registry's cache.
     Toolchain,
 }
@@ -47,6 +49,7 @@ impl Capability {
             Capability::Agent(agent) => format!("agent-{agent}"),
             Capability::FuseDriver => "fuse-driver".into(),
             Capability::SmallDisk => "small-disk".into(),
+            Capability::LossyDisk => "lossy-disk".into(),
             Capability::Toolchain => "toolchain".into(),
         }
     }
@@ -115,7 +118,8 @@ fn probe(world: &World, capability: Capability) -> Result<(), String> {
         Capability::Program(program) => in_path(world, program),
         Capability::Agent(agent) => world::agent(agent).map(|_| ()),
         Capability::FuseDriver => super::stage::probe_fuse(world),
-        Capability::SmallDisk => Ok(()),
+        // Both are found out by mounting one.
+        Capability::SmallDisk | Capability::LossyDisk => Ok(()),
         Capability::Toolchain => world::toolchain().map(|_| ()),
     }
 }

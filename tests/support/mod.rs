@@ -8,6 +8,7 @@ pub mod call;
 pub mod capability;
 pub mod changes;
 pub mod live;
+pub mod medium;
 pub mod model;
 pub mod mounted;
 pub mod processes;

@@ -245,3 +245,20 @@ fn the_roots_own_mode_is_a_change() {
     review.stage.agent("chmod 711 .");
     assert_eq!(review.rows(), ["mode "]);
 }
+
+/// A look at the moment at which a directory is made anew may find it without its mark.
+#[test]
+fn what_shows_for_a_moment_is_lost_again_afterwards() {
+    let Some(mut review) = Review::new("mkdir d; echo 1 > d/x; ln -s x d/y") else {
+        return;
+    };
+    review.stage.agent("rm -r d; mkdir d; echo 3 > d/z");
+    let rows = review.rows();
+    assert_eq!(rows, ["deleted d/x", "deleted d/y", "added d/z"]);
+    let dir = review.stage.layer.upper().join("d");
+    let mark = "user.overlay.opaque";
+    xattr::remove(&dir, mark).expect("the mark goes");
+    assert_eq!(review.rows(), ["added d/z"]);
+    xattr::set(&dir, mark, b"y").expect("the mark comes");
+    assert_eq!(review.rows(), rows);
+}

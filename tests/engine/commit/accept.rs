@@ -92,6 +92,39 @@ fn only_the_mode_arrives_when_only_the_mode_is_chosen() {
     assert_eq!((after.mode() & 0o111, after.mtime()), (0o111, mtime));
 }
 
+/// An access list says the group's bits of the mode too: neither can be had without the other.
+#[test]
+fn a_mode_and_an_access_list_arrive_together_and_without_the_rest() {
+    let mut scene = Scene::new("seq 9 > f; chmod 600 f; seq 9 > g; chmod 600 g");
+    scene.agent("sed -i s/4/four/ f; setfacl -m u:0:r,g::rwx,m::r,o::rx f g");
+    let shown = |at: &std::path::Path| {
+        let done = std::process::Command::new("getfacl")
+            .args(["-c", "-p"])
+            .arg(at)
+            .output();
+        String::from_utf8(done.unwrap().stdout).unwrap()
+    };
+    let kinds = |scene: &Scene, path| -> Vec<ItemKind> {
+        let items = scene.change(path).items;
+        items.iter().map(|item| item.kind).collect()
+    };
+    assert_eq!(kinds(&scene, "f"), [ItemKind::Hunk, ItemKind::Meta]);
+    assert_eq!(kinds(&scene, "g"), [ItemKind::Meta]);
+    let edit = scene.approve_items("f", |_, kind| kind == ItemKind::Hunk);
+    scene.committed(1, vec![edit]);
+    assert!(scene.read("f").contains("four"));
+    let mode = fs::metadata(scene.host.join("f")).unwrap().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    scene.rebase();
+    let rest = ["f", "g"].map(|name| scene.approve_items(name, |_, _| true));
+    scene.committed(2, rest.into());
+    for name in ["f", "g"] {
+        let (host, agent) = (scene.host.join(name), scene.agent.join(name));
+        assert_eq!(shown(&host), shown(&agent), "{name}");
+    }
+    assert_eq!(snapshot(&scene.host), snapshot(&scene.agent));
+}
+
 #[test]
 fn an_edit_of_a_renamed_file_can_be_taken_without_the_rename() {
     let scene = Scene::new("seq 20 > old");

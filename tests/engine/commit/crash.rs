@@ -251,3 +251,109 @@ fn the_second_best_survives_a_kill_as_well() {
         assert_eq!(snapshot(&scene.host), before, "call {at}");
     }
 }
+
+/// A scene whose store lies on another file system; `None` where there is none.
+fn apart() -> Option<(Scene, tempfile::TempDir)> {
+    use std::os::unix::fs::MetadataExt;
+    let elsewhere = tempfile::tempdir_in("/dev/shm").ok()?;
+    let mut scene = Scene::new(HOST);
+    let device = |path: &std::path::Path| path.metadata().map(|meta| meta.dev()).ok();
+    if device(elsewhere.path()) == device(&scene.host) {
+        return None;
+    }
+    scene.store = elsewhere.path().join("commits");
+    scene.agent(AGENT);
+    Some((scene, elsewhere))
+}
+
+#[test]
+fn a_store_on_another_file_system_survives_a_kill_as_well() {
+    let (mut committing, mut undoing) = (0, 0);
+    for undo in [false, true] {
+        let step = if crate::thorough() { 1 } else { 17 };
+        for at in (1..).step_by(step) {
+            let Some((scene, _elsewhere)) = apart() else {
+                eprintln!("skipped: /dev/shm is no other file system");
+                return;
+            };
+            let original = snapshot(&scene.host);
+            let mut before = original.clone();
+            let mut after = snapshot(&scene.agent);
+            if undo {
+                scene.committed(1, scene.all());
+                (before, after) = (after, before);
+            }
+            let (_, reached) = interrupted(at, Verdict::Kill, || {
+                if undo {
+                    scene.undo(1, 2)
+                } else {
+                    scene.commit(1, scene.all())
+                }
+            });
+            if !reached {
+                break;
+            }
+            *(if undo { &mut undoing } else { &mut committing }) += 1;
+            scene.recover();
+            let is_after = either(&scene, &before, &after, at);
+            match (undo, is_after) {
+                (false, false) => {
+                    scene.committed(1, scene.all());
+                    scene.undone(1, 2);
+                }
+                (false, true) | (true, false) => scene.undone(1, 2),
+                (true, true) => {}
+            }
+            assert_eq!(snapshot(&scene.host), original, "undo {undo}, call {at}");
+        }
+    }
+    eprintln!("store elsewhere: {committing} points of a commit, {undoing} of an undo");
+}
+
+/// What a power loss may undo: a name that was not synced before the other file system forgets the
+/// original, and an original's end before the ledger says that there is none.
+#[test]
+fn two_file_systems_are_written_in_the_order_that_a_power_loss_needs() {
+    let Some((scene, _elsewhere)) = apart() else {
+        eprintln!("skipped: /dev/shm is no other file system");
+        return;
+    };
+    let calls: Rc<std::cell::RefCell<Vec<&str>>> = Rc::default();
+    let seen = Rc::clone(&calls);
+    let outcome = seam::with(
+        move |call| {
+            seen.borrow_mut().push(call);
+            Verdict::Pass
+        },
+        || scene.commit(1, scene.all()),
+    );
+    assert!(
+        matches!(outcome, Ok(Outcome::Committed { .. })),
+        "{outcome:?}"
+    );
+    let calls = calls.borrow();
+    let last = |call: &str| calls.iter().rposition(|c| *c == call).unwrap();
+    let mut named = false;
+    let mut removed = 0;
+    // Committed is the last thing the ledger was told; what comes then is settlement.
+    for call in &calls[last("ledger")..] {
+        match *call {
+            "rename" => named = true,
+            // The ledger's own fsync comes before the first of them.
+            "fsync" => named = false,
+            "unlink" | "rmdir" => {
+                assert!(!named, "an original goes before its copy's name is synced");
+                removed += 1;
+            }
+            _ => {}
+        }
+    }
+    assert!(removed > 5, "{removed}");
+    let ends = last("unlink").max(last("rmdir"));
+    let close = last("ledger-rename");
+    assert!(
+        calls[ends..close].contains(&"syncfs"),
+        "{:?}",
+        &calls[ends..]
+    );
+}

@@ -32,6 +32,7 @@ fn a_swap_loop_takes_nothing_outside() {
              echo h{round} > d/sub/h; echo e{round} > d/e{round}"
         ));
         let (changes, approved) = (scene.changes(), scene.all());
+        let (before, after) = (snapshot(&scene.host), snapshot(&scene.agent));
         stop.store(false, Ordering::Relaxed);
         let swap = || {
             renameat2(
@@ -64,12 +65,27 @@ fn a_swap_loop_takes_nothing_outside() {
             outcome
         });
         assert_eq!(snapshot(outside.path()), untouched, "round {round}");
-        match outcome {
-            Ok(Outcome::Committed { .. }) => written += 1,
-            Ok(Outcome::Unsettled { .. }) => unsettled += 1,
-            _ => refused += 1,
-        }
+        let expected = match outcome {
+            Ok(Outcome::Committed { .. }) => {
+                written += 1;
+                Some(&after)
+            }
+            // The swapping went on for longer than a commit waits for it to end.
+            Ok(Outcome::Unsettled { .. }) => {
+                unsettled += 1;
+                None
+            }
+            _ => {
+                refused += 1;
+                Some(&before)
+            }
+        };
         scene.recover();
+        let now = snapshot(&scene.host);
+        assert!(
+            expected.map_or_else(|| now == before || now == after, |side| now == *side),
+            "round {round}: {outcome:?}"
+        );
         assert_eq!(
             snapshot(outside.path()),
             untouched,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pvisor::LayerPath;
 use pvisor::change::{Change, ChangeKind, Risk};
 use pvisor::diff::rows::{DiffRow, RowKind, rows};
-use pvisor::diff::{FileDiff, ItemId, ItemKind, as_text, diff};
+use pvisor::diff::{FileDiff, ItemId, ItemKind, as_text, diff, mode_is_acl};
 use pvisor::layer::{Digest, FileType, Node};
 use pvisor::protocol::Contents;
 
@@ -365,6 +365,9 @@ fn meta_text(change: &Change) -> Vec<u8> {
     if let (Some(a), Some(b)) = (&change.before, &change.after) {
         if (a.uid, a.gid) != (b.uid, b.gid) {
             parts.push(format!("owner {}:{} -> {}:{}", a.uid, a.gid, b.uid, b.gid).into_bytes());
+        }
+        if mode_is_acl(a, b) {
+            parts.push(format!("mode {:o} -> {:o}", a.mode, b.mode).into_bytes());
         }
         for name in a.xattrs.keys().chain(b.xattrs.keys()) {
             if a.xattrs.get(name) != b.xattrs.get(name) {

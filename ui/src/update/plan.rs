@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use pvisor::LayerPath;
 use pvisor::change::{Change, ChangeKind, Merges, Risk, companions};
 use pvisor::commit::Outcome;
-use pvisor::diff::{ItemKind, ItemRef};
+use pvisor::diff::{ItemKind, ItemRef, mode_is_acl};
 use pvisor::layer::{Digest, Node};
 use pvisor::review::{Summary, Verdict, summary};
 use pvisor::session::state::{CommitRecord, SessionState};
@@ -342,12 +342,18 @@ fn plan_entry(model: &Model, one: &Approved) -> Vec<PageLine> {
         let text = format!("  part of it: {}", parts(change, &one.items));
         head.extend_from_slice(text.as_bytes());
     }
-    // A file's bits come with the whole of it or as an item of their own.
+    // A file's bits come with the whole of it, as an item of their own or with an access list.
+    let sides = change.before.as_ref().zip(change.after.as_ref());
+    let kind = if sides.is_some_and(|(a, b)| mode_is_acl(a, b)) {
+        ItemKind::Meta
+    } else {
+        ItemKind::Mode
+    };
     let takes_mode = one.whole
         || change
             .items
             .iter()
-            .any(|i| i.kind == ItemKind::Mode && one.items.iter().any(|n| n.id == i.id));
+            .any(|i| i.kind == kind && one.items.iter().any(|n| n.id == i.id));
     if let Some(text) = mode_change(change.before.as_ref(), change.after.as_ref())
         && takes_mode
     {

@@ -1,0 +1,91 @@
+//! Further names of the host's files that a commit has touched. Owns taking along what it did to
+//! their inode: mode, attributes, times and the count of names are the same under all of them.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::{LayerTracker, failed};
+use crate::RelPath;
+use crate::change::ChangeError;
+use crate::change::baseline::{Baseline, Record};
+use crate::layer::{FileType, Node, Timestamp};
+
+/// Files with several names that were committed under one of them, by device and inode, with the
+/// modification times that they had or have.
+#[derive(Default)]
+pub(super) struct Shared(HashMap<(u64, u64), Vec<Timestamp>>);
+
+impl Shared {
+    /// Those among `paths`, as they were before the commit.
+    pub fn of(paths: &BTreeSet<RelPath>, baseline: &Baseline) -> Self {
+        let mut shared = Self::default();
+        for path in paths {
+            shared.add(baseline.get(path).and_then(|record| record.node.as_ref()));
+        }
+        shared
+    }
+
+    /// Adds one, if it has several names.
+    pub fn add(&mut self, node: Option<&Node>) {
+        if let Some(node) = node
+            && node.file_type != FileType::Dir
+            && node.nlink > 1
+        {
+            let times = self.0.entry((node.dev, node.ino)).or_default();
+            times.push(node.mtime);
+        }
+    }
+
+    /// What is on record of another name, with what the host says of it `now`; `None` where that is
+    /// not the same file, or its bytes may be others.
+    fn moved(&self, old: &Node, now: Node) -> Option<Node> {
+        let identity = |node: &Node| (node.dev, node.ino, node.file_type, node.size);
+        let times = self.0.get(&(old.dev, old.ino))?;
+        let known = now.mtime == old.mtime || times.contains(&now.mtime);
+        (identity(old) == identity(&now) && known).then_some(Node {
+            digest: old.digest,
+            ..now
+        })
+    }
+}
+
+impl LayerTracker {
+    /// Takes the host's side of names other than `committed` in, where they are names of the same
+    /// files.
+    pub(super) fn follow_names(
+        &mut self,
+        shared: &Shared,
+        committed: &BTreeSet<RelPath>,
+    ) -> Result<(), ChangeError> {
+        if shared.0.is_empty() {
+            return Ok(());
+        }
+        let is_one = |record: &Record| {
+            let node = record.node.as_ref();
+            node.is_some_and(|node| shared.0.contains_key(&(node.dev, node.ino)))
+        };
+        let others: Vec<(RelPath, Record)> = self
+            .baseline
+            .below(&RelPath::root())
+            .filter(|(path, record)| !committed.contains(path) && is_one(record))
+            .map(|(path, record)| (path.clone(), record.clone()))
+            .collect();
+        for (path, record) in others {
+            let now = self
+                .host
+                .node(&path)
+                .map_err(|e| failed("looking at", self.layer.root.join(path.as_path()), e))?;
+            let node = record.node.as_ref().zip(now);
+            if let Some(node) = node.and_then(|(old, now)| shared.moved(old, now)) {
+                self.known.remove(&path);
+                let record = Record {
+                    node: Some(node),
+                    ..record
+                };
+                self.baseline
+                    .set(&path, record)
+                    .map_err(self.io("writing the baseline in"))?;
+            }
+        }
+        Ok(())
+    }
+}
