@@ -17,8 +17,8 @@ use fuser::{
 
 use super::translate::{attributes, caller, errno, kind, nothing, parts, set_time};
 use crate::overlay::{
-    Attr, Caller, Changes, EXTENDED_SIZE, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR, Opened, Overlay,
-    Result, Seek,
+    Attr, Caller, Changes, EXTENDED_SIZE, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR, NO_HANDLE, Opened,
+    Overlay, Result, Seek,
 };
 use crate::sandbox::spec::CacheMode;
 
@@ -48,6 +48,10 @@ pub(super) struct Server {
     /// For what only the overlay changes.
     stable: Duration,
     counts: bool,
+    /// Nothing changes but through the kernel: it may keep what it knows.
+    extended: bool,
+    /// The kernel opens files by itself and speaks of them by their inode.
+    by_node: bool,
 }
 
 impl Server {
@@ -60,6 +64,8 @@ impl Server {
             lifetime: if extended { FOR_EVER } else { BRIEFLY },
             stable: if observes { BRIEFLY } else { FOR_EVER },
             counts: observes,
+            extended,
+            by_node: false,
         }
     }
 
@@ -147,7 +153,6 @@ impl Filesystem for Server {
         let mut wishes = vec![
             InitFlags::FUSE_ASYNC_READ,
             InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_AUTO_INVAL_DATA,
             InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_POSIX_ACL,
@@ -161,6 +166,12 @@ impl Filesystem for Server {
         if !self.counts {
             wishes.push(InitFlags::FUSE_DO_READDIRPLUS);
             wishes.push(InitFlags::FUSE_READDIRPLUS_AUTO);
+        }
+        let offered = |flag| config.capabilities().contains(flag);
+        self.by_node = self.extended && offered(InitFlags::FUSE_NO_OPEN_SUPPORT);
+        if !self.by_node {
+            // Where no open is sent, none can truncate: that comes as a change of size.
+            wishes.push(InitFlags::FUSE_ATOMIC_O_TRUNC);
         }
         for wish in wishes {
             if config.add_capabilities(wish).is_err() {
@@ -345,6 +356,10 @@ impl Filesystem for Server {
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         self.overlay.requested("open");
+        if self.by_node {
+            // This is how the kernel is told that it need not ask, nor say when a file is closed.
+            return reply.error(Errno::ENOSYS);
+        }
         match self.overlay.open(&caller(req, 0), ino.0, flags.0) {
             Ok(opened) => reply.opened(FileHandle(opened.handle), Self::flags(&opened)),
             Err(e) => reply.error(errno(e)),
@@ -354,7 +369,7 @@ impl Filesystem for Server {
     fn read(
         &self,
         _: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         size: u32,
@@ -368,7 +383,7 @@ impl Filesystem for Server {
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }
-            match self.overlay.read(fh.0, offset, &mut buffer[..size]) {
+            match self.overlay.read(ino.0, fh.0, offset, &mut buffer[..size]) {
                 Ok(length) => reply.data(&buffer[..length]),
                 Err(e) => reply.error(errno(e)),
             }
@@ -378,7 +393,7 @@ impl Filesystem for Server {
     fn write(
         &self,
         _: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         data: &[u8],
@@ -389,7 +404,7 @@ impl Filesystem for Server {
     ) {
         self.overlay.requested("write");
         let strip = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match self.overlay.write(fh.0, offset, data, strip) {
+        match self.overlay.write((ino.0, fh.0), offset, data, strip) {
             Ok(length) => reply.written(length as u32),
             Err(e) => reply.error(errno(e)),
         }
@@ -589,6 +604,23 @@ impl Filesystem for Server {
         reply: ReplyCreate,
     ) {
         self.overlay.requested("create");
+        if self.by_node {
+            let mode = libc::S_IFREG | mode;
+            let caller = caller(req, umask);
+            let made = self
+                .overlay
+                .mknod(&caller, parent.0, name.as_bytes(), mode, (0, 0));
+            return match made {
+                Ok(attr) => reply.created(
+                    &self.lifetime(&attr),
+                    &attributes(&attr),
+                    Generation(attr.generation),
+                    FileHandle(NO_HANDLE),
+                    FopenFlags::FOPEN_NOFLUSH | FopenFlags::FOPEN_KEEP_CACHE,
+                ),
+                Err(e) => reply.error(errno(e)),
+            };
+        }
         let result =
             self.overlay
                 .create(&caller(req, umask), parent.0, name.as_bytes(), mode, flags);
@@ -627,7 +659,7 @@ impl Filesystem for Server {
     fn fallocate(
         &self,
         _: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         length: u64,
@@ -635,13 +667,14 @@ impl Filesystem for Server {
         reply: ReplyEmpty,
     ) {
         self.overlay.requested("fallocate");
-        empty(reply, self.overlay.fallocate(fh.0, mode, offset, length));
+        let file = (ino.0, fh.0);
+        empty(reply, self.overlay.fallocate(file, mode, offset, length));
     }
 
     fn lseek(
         &self,
         _: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: i64,
         whence: i32,
@@ -653,7 +686,7 @@ impl Filesystem for Server {
             libc::SEEK_HOLE => Seek::Hole,
             _ => return reply.error(Errno::EINVAL),
         };
-        match self.overlay.seek(fh.0, offset, what) {
+        match self.overlay.seek(ino.0, fh.0, offset, what) {
             Ok(found) => reply.offset(found),
             Err(e) => reply.error(errno(e)),
         }
@@ -662,10 +695,10 @@ impl Filesystem for Server {
     fn copy_file_range(
         &self,
         _: &Request,
-        _ino_in: INodeNo,
+        ino_in: INodeNo,
         fh_in: FileHandle,
         offset_in: u64,
-        _ino_out: INodeNo,
+        ino_out: INodeNo,
         fh_out: FileHandle,
         offset_out: u64,
         len: u64,
@@ -673,10 +706,9 @@ impl Filesystem for Server {
         reply: ReplyWrite,
     ) {
         self.overlay.requested("copy_file_range");
-        match self
-            .overlay
-            .copy_range((fh_in.0, offset_in), (fh_out.0, offset_out), len)
-        {
+        let from = (ino_in.0, fh_in.0, offset_in);
+        let to = (ino_out.0, fh_out.0, offset_out);
+        match self.overlay.copy_range(from, to, len) {
             Ok(copied) => reply.written(copied as u32),
             Err(e) => reply.error(errno(e)),
         }

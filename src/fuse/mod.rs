@@ -36,7 +36,9 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             cache: CacheMode::Default,
-            threads: 4,
+            // More take turns at being woken, each from a longer sleep: that costs, and two are
+            // enough for one to be free while the other copies.
+            threads: 2,
         }
     }
 }
@@ -69,7 +71,7 @@ pub fn serve(device: OwnedFd, overlay: Overlay, options: Options) -> io::Result<
     let mut config = Config::default();
     config.acl = SessionACL::All;
     // Where a person may be asked, many requests may wait at once.
-    let threads = if overlay.guard().decides() {
+    let threads = if overlay.guard().waits() {
         options.threads.max(WAITING)
     } else {
         options.threads.max(1)

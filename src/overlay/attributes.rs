@@ -89,6 +89,9 @@ impl Overlay {
         }
         if let Some(size) = changes.size {
             self.resize(&place, handle, size, &stat)?;
+            if changes.mode.is_none() {
+                Self::strip_special((dir, name), &stat)?;
+            }
         }
         if changes.atime.is_some() || changes.mtime.is_some() {
             let keep = SetTime::Keep;

@@ -11,8 +11,9 @@ use nix::fcntl::OFlag;
 use nix::unistd::UnlinkatFlags;
 
 use super::calls::{self, Result};
+use super::file::stamp;
 use super::guard::Access;
-use super::inode::{Node, Orphan, Side};
+use super::inode::{Found, Name, Node, Orphan, Side};
 use super::lookup::{Sight, checked};
 use super::xattr_calls::Subject;
 use super::{Attr, Caller, Overlay};
@@ -87,8 +88,21 @@ impl Overlay {
             let file = over_whiteout(dir.as_fd(), &name, sight.whiteout, || {
                 self.make_at(caller, &parent, &dir, &name, new, sight.whiteout)
             })?;
-            let (node, shown) = self.find(&parent, &name, true)?.ok_or(Errno::ENOENT)?;
-            (self.attr(&node, &shown.stat), node, file)
+            let stat = match &file {
+                Some(file) => calls::stat_fd(file.as_fd())?,
+                None => self.stat_at(dir.as_fd(), &name)?.ok_or(Errno::ENOENT)?,
+            };
+            let hides = sight.whiteout || parent.state().lower.is_some();
+            let found = Found::made(&stat, hides);
+            let name = Name {
+                parent: parent.clone(),
+                name: name.clone(),
+            };
+            let node = self.table().intern(found, name, true);
+            if file.is_some() {
+                node.state().stamp = Some(stamp(&stat));
+            }
+            (self.attr(&node, &stat), node, file)
         };
         self.saw(&parent, &name, Access::Create, 0);
         Ok(made)
@@ -338,6 +352,9 @@ impl Overlay {
         }
         drop(state);
         drop(taken);
+        if has_names {
+            self.moved();
+        }
         let was_last = sight
             .upper
             .is_some_and(|stat| stat.nlink <= 1 || stat.is_dir());

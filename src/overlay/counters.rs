@@ -1,8 +1,8 @@
 //! Counts what is asked and what it costs. Owns the numbers only.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What has been counted since the overlay was made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,6 +17,17 @@ pub struct Counts {
     pub copied_up: u64,
 }
 
+/// A hold on the counters of an overlay, which counts on in somebody else's hands.
+#[derive(Debug, Clone)]
+pub struct Counting(pub(super) Arc<Counters>);
+
+impl Counting {
+    /// What was asked so far and what it cost.
+    pub fn now(&self) -> Counts {
+        self.0.now()
+    }
+}
+
 /// The counters of one overlay.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
@@ -27,15 +38,17 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    pub fn request(&self, opcode: &'static str) {
-        if let Ok(mut requests) = self.requests.lock() {
-            *requests.entry(opcode).or_default() += 1;
-        }
+    fn requests(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, u64>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn now(&self) -> Counts {
+    pub fn request(&self, opcode: &'static str) {
+        *self.requests().entry(opcode).or_default() += 1;
+    }
+
+    fn now(&self) -> Counts {
         Counts {
-            requests: self.requests.lock().map(|r| r.clone()).unwrap_or_default(),
+            requests: self.requests().clone(),
             physical_stats: self.physical_stats.load(Ordering::Relaxed),
             cache_hits: self.cache_hits.load(Ordering::Relaxed),
             copied_up: self.copied_up.load(Ordering::Relaxed),

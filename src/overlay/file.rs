@@ -1,8 +1,9 @@
 //! Open files. Owns handles and what is done through them; a file that was opened before it was
 //! copied up is read in the upper from then on, and a removed one goes on as long as it is open.
 
+use std::ffi::CStr;
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
+use super::by_node::NO_HANDLE;
 use super::calls::{self, Result, Stat, errno};
 use super::change::New;
 use super::guard::Access;
@@ -81,7 +83,14 @@ impl Overlay {
         } else {
             Access::Read
         };
-        self.permit_node(caller, &node, access)?;
+        let unasked = if writable || cut {
+            None
+        } else {
+            self.open_unasked(&node)?
+        };
+        if unasked.is_none() {
+            self.permit_node(caller, &node, access)?;
+        }
         if cut && node.programs.load(Ordering::Acquire) > 0 {
             // The kernel refuses this as well, but with an open for reading only after we have cut.
             return Err(Errno::ETXTBSY);
@@ -89,7 +98,10 @@ impl Overlay {
         if writable || cut {
             self.copy_up(&node, if cut { 0 } else { u64::MAX })?;
         }
-        let (file, stat, is_upper) = self.open_backing(&node, writable, cut)?;
+        let (file, stat, is_upper) = match unasked {
+            Some(opened) => opened,
+            None => self.open_backing(&node, writable, cut)?,
+        };
         let stamp = stamp(&stat);
         let before = node.state().stamp.replace(stamp);
         let unchanged = match before {
@@ -119,6 +131,25 @@ impl Overlay {
         })
     }
 
+    /// Opens for reading what no rule speaks of, at the first look; `None` where the guard must be
+    /// asked before.
+    fn open_unasked(&self, node: &Arc<Node>) -> Result<Option<(File, Stat, bool)>> {
+        let _tree = self.reading();
+        let (place, stat) = self.located(node)?;
+        if self.guard.decides() {
+            let names = node.state().names.len();
+            if names != 1 || Self::alias_by(node, &stat).is_some() || self.is_spoken_of(node) {
+                return Ok(None);
+            }
+        }
+        let is_upper = place.side == super::inode::Side::Upper;
+        let file = File::from(Self::open_place(&place, OFlag::O_RDONLY)?);
+        if is_upper {
+            self.budget.note(node, &stat);
+        }
+        Ok(Some((file, stat, is_upper)))
+    }
+
     fn open_backing(
         &self,
         node: &Arc<Node>,
@@ -143,8 +174,7 @@ impl Overlay {
         }
         if cut {
             file.set_len(0).map_err(|e| errno(&e))?;
-            // As a truncation by an ordinary process: the special bits go.
-            Self::strip_special(&file, &stat)?;
+            Self::strip_special((file.as_fd(), c""), &stat)?;
             let stat = calls::stat_fd(file.as_fd())?;
             self.budget.settle(node, Some(&stat));
             return Ok((file, stat, is_upper));
@@ -152,13 +182,14 @@ impl Overlay {
         Ok((file, stat, is_upper))
     }
 
-    fn strip_special(file: &File, stat: &Stat) -> Result<()> {
+    /// Takes the special bits away, as a change of content by an ordinary process does.
+    pub(super) fn strip_special((dir, name): (BorrowedFd<'_>, &CStr), stat: &Stat) -> Result<()> {
         let group = stat.mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP;
         let gone = stat.mode & libc::S_ISUID | if group { libc::S_ISGID } else { 0 };
         if gone == 0 {
             return Ok(());
         }
-        calls::chmod(file.as_fd(), c"", stat.mode & !gone)
+        calls::chmod(dir, name, stat.mode & !gone)
     }
 
     fn keep(&self, handle: Handle) -> u64 {
@@ -181,8 +212,6 @@ impl Overlay {
     ) -> Result<(Attr, Opened)> {
         let (attr, node, file) = self.make(caller, parent, name, &New::File { mode })?;
         let file = File::from(file.ok_or(Errno::EIO)?);
-        let stat = calls::stat_fd(file.as_fd())?;
-        node.state().stamp = Some(stamp(&stat));
         let handle = self.keep(Handle {
             node,
             writable: flags & libc::O_ACCMODE != libc::O_RDONLY,
@@ -254,10 +283,36 @@ impl Overlay {
         self.backing(&handle).ok()
     }
 
-    /// Reads at `offset` into `buffer`; short at the end of the file only.
-    pub fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    /// What is read from: behind a handle, or an inode's own file for [`NO_HANDLE`].
+    fn source(&self, id: u64, handle: u64) -> Result<(Arc<Node>, Arc<File>)> {
+        if handle == NO_HANDLE {
+            let node = self.file_node(id)?;
+            let file = self.file_to_read(&node)?;
+            return Ok((node, file));
+        }
         let handle = self.handle(handle)?;
         let file = self.backing(&handle)?;
+        Ok((handle.node.clone(), file))
+    }
+
+    /// What is written to, likewise.
+    fn target(&self, id: u64, handle: u64) -> Result<(Arc<Node>, Arc<File>)> {
+        if handle == NO_HANDLE {
+            let node = self.file_node(id)?;
+            let file = self.file_to_write(&node)?;
+            return Ok((node, file));
+        }
+        let handle = self.handle(handle)?;
+        if !handle.writable {
+            return Err(Errno::EBADF);
+        }
+        let file = self.backing(&handle)?;
+        Ok((handle.node.clone(), file))
+    }
+
+    /// Reads at `offset` into `buffer`; short at the end of the file only.
+    pub fn read(&self, id: u64, handle: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let (node, file) = self.source(id, handle)?;
         // Of a regular file less than asked for is all there is.
         let done = loop {
             match file.read_at(buffer, offset) {
@@ -266,26 +321,28 @@ impl Overlay {
                 Err(e) => return Err(errno(&e)),
             }
         };
-        self.saw_node(&handle.node, Access::Read, done as u64);
+        self.saw_node(&node, Access::Read, done as u64);
         Ok(done)
     }
 
     /// Writes all of `data` at `offset`, or what there is room for. `strip`: the special bits go.
-    pub fn write(&self, handle: u64, offset: u64, data: &[u8], strip: bool) -> Result<usize> {
-        let handle = self.handle(handle)?;
-        let file = self.backing(&handle)?;
+    pub fn write(
+        &self,
+        (id, handle): (u64, u64),
+        offset: u64,
+        data: &[u8],
+        strip: bool,
+    ) -> Result<usize> {
+        let (node, file) = self.target(id, handle)?;
         let mut special = None;
-        if !handle.node.plain.load(Ordering::Acquire) {
+        if !node.plain.load(Ordering::Acquire) {
             let stat = calls::stat_fd(file.as_fd())?;
             if strip {
-                Self::strip_special(&file, &stat)?;
+                Self::strip_special((file.as_fd(), c""), &stat)?;
             } else if stat.mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
                 special = Some(stat.mode);
             }
-            handle
-                .node
-                .plain
-                .store(special.is_none(), Ordering::Release);
+            node.plain.store(special.is_none(), Ordering::Release);
         }
         self.room_to_write(&file, offset, data.len() as u64)?;
         let mut done = 0;
@@ -303,8 +360,8 @@ impl Overlay {
             // asks for a capability in the first user namespace).
             calls::chmod(file.as_fd(), c"", mode)?;
         }
-        self.settle(&handle.node, &file)?;
-        self.saw_node(&handle.node, Access::Write, done as u64);
+        self.settle(&node, &file)?;
+        self.saw_node(&node, Access::Write, done as u64);
         Ok(done)
     }
 
@@ -331,25 +388,26 @@ impl Overlay {
     }
 
     /// Allocates, punches, zeroes, collapses or inserts, as far as the upper's file system can.
-    pub fn fallocate(&self, handle: u64, mode: i32, offset: u64, length: u64) -> Result<()> {
-        let handle = self.handle(handle)?;
-        if !handle.writable {
-            return Err(Errno::EBADF);
-        }
-        let file = self.backing(&handle)?;
+    pub fn fallocate(
+        &self,
+        (id, handle): (u64, u64),
+        mode: i32,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        let (node, file) = self.target(id, handle)?;
         if mode & libc::FALLOC_FL_PUNCH_HOLE == 0 && mode & libc::FALLOC_FL_COLLAPSE_RANGE == 0 {
             self.room_to_write(&file, offset, length)?;
         }
         calls::fallocate(&*file, mode, offset, length)?;
-        self.settle(&handle.node, &file)?;
-        self.saw_node(&handle.node, Access::Write, 0);
+        self.settle(&node, &file)?;
+        self.saw_node(&node, Access::Write, 0);
         Ok(())
     }
 
     /// Where data or a hole begins, from `offset` on.
-    pub fn seek(&self, handle: u64, offset: i64, what: Seek) -> Result<i64> {
-        let handle = self.handle(handle)?;
-        let file = self.backing(&handle)?;
+    pub fn seek(&self, id: u64, handle: u64, offset: i64, what: Seek) -> Result<i64> {
+        let (_, file) = self.source(id, handle)?;
         let whence = match what {
             Seek::Data => nix::unistd::Whence::SeekData,
             Seek::Hole => nix::unistd::Whence::SeekHole,
@@ -357,20 +415,27 @@ impl Overlay {
         nix::unistd::lseek(&*file, offset, whence)
     }
 
-    /// Copies a range between two open files within the file system beneath.
-    pub fn copy_range(&self, from: (u64, u64), to: (u64, u64), length: u64) -> Result<usize> {
-        let (source, target) = (self.handle(from.0)?, self.handle(to.0)?);
-        let (from_file, to_file) = (self.backing(&source)?, self.backing(&target)?);
-        self.room_to_write(&to_file, to.1, length)?;
+    /// Copies a range between two files within the file system beneath; each as its inode, its
+    /// handle and the offset.
+    pub fn copy_range(
+        &self,
+        from: (u64, u64, u64),
+        to: (u64, u64, u64),
+        length: u64,
+    ) -> Result<usize> {
+        let (target, to_file) = self.target(to.0, to.1)?;
+        // Both may be one file, which has moved to the upper by now.
+        let (source, from_file) = self.source(from.0, from.1)?;
+        self.room_to_write(&to_file, to.2, length)?;
         let length = usize::try_from(length).unwrap_or(usize::MAX).min(1 << 30);
-        let copied = calls::copy_range((&*from_file, from.1), (&*to_file, to.1), length)?;
-        self.settle(&target.node, &to_file)?;
-        self.saw_node(&source.node, Access::Read, copied as u64);
-        self.saw_node(&target.node, Access::Write, copied as u64);
+        let copied = calls::copy_range((&*from_file, from.2), (&*to_file, to.2), length)?;
+        self.settle(&target, &to_file)?;
+        self.saw_node(&source, Access::Read, copied as u64);
+        self.saw_node(&target, Access::Write, copied as u64);
         Ok(copied)
     }
 }
 
-fn stamp(stat: &Stat) -> Stamp {
+pub(super) fn stamp(stat: &Stat) -> Stamp {
     (stat.mtime, stat.ctime, stat.size, stat.ino)
 }

@@ -69,8 +69,14 @@ pub trait Guard: Send + Sync {
         true
     }
 
+    /// Whether [`Guard::permit`] may wait for a person: then many requests may wait at once.
+    fn waits(&self) -> bool {
+        self.decides()
+    }
+
     /// Whether a rule speaks of this path: then each look at it is asked about, and a listing does
-    /// not stand for one.
+    /// not stand for one. Never waits, and says the same of a path as long as the guard lives; what
+    /// no rule speaks of is permitted and listed, unless it is an alias.
     fn concerns(&self, layer: &str, path: &RelPath) -> bool {
         let _ = (layer, path);
         self.decides()
@@ -104,6 +110,10 @@ impl Guard for Unguarded {
     }
 
     fn decides(&self) -> bool {
+        false
+    }
+
+    fn waits(&self) -> bool {
         false
     }
 }

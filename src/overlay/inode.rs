@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use super::by_node::Kept;
 use super::calls::{Stat, Time};
 
 /// Number of the root, as FUSE has it.
@@ -105,6 +106,10 @@ pub(super) struct State {
     pub upper_dir: Option<Arc<OwnedFd>>,
     /// See above.
     pub lower_dir: Option<Arc<OwnedFd>>,
+    /// Whether a rule speaks of its path, as of a number of moves.
+    pub spoken: Option<(u64, bool)>,
+    /// Its file, kept open for readers that have no handle.
+    pub kept: Option<Kept>,
     /// What the content was when it was last opened.
     pub stamp: Option<Stamp>,
     /// The times of both sides of a directory when it was last listed, and when that was.
@@ -113,6 +118,15 @@ pub(super) struct State {
     pub default_acl: Option<bool>,
     /// Bytes on disk in the upper, as last accounted; absent until they are first looked at.
     pub accounted: Option<u64>,
+}
+
+impl State {
+    /// Takes in what was found out about its path, where it has one name.
+    pub fn tell_spoken(&mut self, moves: u64, spoken: bool) {
+        if self.names.len() == 1 {
+            self.spoken = Some((moves, spoken));
+        }
+    }
 }
 
 /// One file, directory, link or node of the merged view.
@@ -183,6 +197,22 @@ pub(super) struct Found {
     pub bare: bool,
 }
 
+impl Found {
+    /// What was just made in the upper; a directory shows nothing of a lower that it `hides`.
+    pub fn made(stat: &Stat, hides: bool) -> Self {
+        Self {
+            kind: stat.kind(),
+            lower: None,
+            upper: Some(Key::of(Side::Upper, stat)),
+            marks: DirMarks {
+                opaque: hides && stat.is_dir(),
+                xattr_whiteouts: false,
+            },
+            bare: false,
+        }
+    }
+}
+
 /// The table. Short work under one lock.
 pub(super) struct Table {
     nodes: HashMap<u64, Arc<Node>>,
@@ -191,6 +221,8 @@ pub(super) struct Table {
     given: HashMap<Key, u64>,
     root: Arc<Node>,
     lower_dev: u64,
+    /// How often the path of a known node has changed.
+    pub moves: Arc<AtomicU64>,
     next: u64,
     generation: u64,
 }
@@ -216,6 +248,7 @@ impl Table {
             given: HashMap::new(),
             root,
             lower_dev,
+            moves: Arc::default(),
             next: FOREIGN,
             generation: 0,
         }
@@ -269,6 +302,11 @@ impl Table {
         let node = known.unwrap_or_else(|| self.insert(&found));
         {
             let mut state = node.state();
+            let first = state.names.first();
+            let moved = first.is_none_or(|n| node.is_dir() && !n.is(&name.parent, &name.name));
+            if moved && state.spoken.is_some() {
+                self.moves.fetch_add(1, Ordering::AcqRel);
+            }
             if node.is_dir() {
                 state.names.clear();
                 state.names.push(name);

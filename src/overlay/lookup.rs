@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
 
@@ -209,9 +210,13 @@ impl Overlay {
     pub fn lookup(&self, caller: &Caller, parent: u64, name: &[u8]) -> Result<Option<Attr>> {
         let parent = self.dir_node(parent)?;
         let name = checked(name)?;
-        match self.permit(caller, &parent, &name, Access::Lookup, None) {
-            Err(Errno::ENOENT) => return Ok(None),
-            other => other?,
+        let moves = self.moves.load(Ordering::Acquire);
+        let spoken = self.guard.decides() && self.name_is_spoken_of(&parent, &name);
+        if spoken {
+            match self.permit(caller, &parent, &name, Access::Lookup, None) {
+                Err(Errno::ENOENT) => return Ok(None),
+                other => other?,
+            }
         }
         let found = {
             let _tree = self.reading();
@@ -220,6 +225,7 @@ impl Overlay {
         let Some((node, mut stat)) = found else {
             return Ok(None);
         };
+        node.state().tell_spoken(moves, spoken);
         if stat.is_late {
             self.link_late(&node, &parent, &name);
             let _tree = self.reading();
@@ -262,6 +268,12 @@ impl Overlay {
         }
     }
 
+    /// Whether a rule speaks of a name of a directory.
+    pub(super) fn name_is_spoken_of(&self, parent: &Arc<Node>, name: &CStr) -> bool {
+        let path = Self::path(parent).map(|dir| dir.join(name.to_bytes()));
+        path.is_none_or(|path| self.guard.concerns(&self.layer, &path))
+    }
+
     /// Asks the guard about a name of a directory. No lock is held.
     pub(super) fn permit(
         &self,
@@ -292,6 +304,9 @@ impl Overlay {
         }
         let names = node.state().names.clone();
         let alias = self.alias(node);
+        if alias.is_none() && names.len() == 1 && !self.is_spoken_of(node) {
+            return Ok(());
+        }
         if names.is_empty() && node.id == super::ROOT {
             return self.permit_path(caller, &RelPath::root(), access, alias);
         }
@@ -306,9 +321,15 @@ impl Overlay {
         if node.is_dir() {
             return None;
         }
-        let lower = node.state().lower?;
+        node.state().lower?;
         let _tree = self.reading();
         let stat = self.node_stat(node).ok()?;
+        Self::alias_by(node, &stat)
+    }
+
+    /// The same where its attributes are known.
+    pub(super) fn alias_by(node: &Arc<Node>, stat: &Stat) -> Option<(u64, u64)> {
+        let lower = node.state().lower.filter(|_| !node.is_dir())?;
         (stat.nlink > 1).then_some((lower.dev, lower.ino))
     }
 

@@ -8,6 +8,7 @@
 
 mod attributes;
 mod budget;
+mod by_node;
 mod calls;
 mod change;
 mod copy_up;
@@ -29,8 +30,9 @@ mod xattr_calls;
 mod tests;
 
 pub use attributes::Changes;
+pub use by_node::NO_HANDLE;
 pub use calls::{Result, SetTime, Time};
-pub use counters::Counts;
+pub use counters::{Counting, Counts};
 pub use file::{Opened, Seek};
 pub use flags::{EXTENDED_SIZE, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR};
 pub use guard::{Access, Attempt, Guard, Refusal, Unguarded};
@@ -41,7 +43,7 @@ pub use place::Space;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use budget::Budget;
@@ -139,13 +141,16 @@ pub struct Overlay {
     tree: RwLock<()>,
     table: Mutex<Table>,
     open_dirs: Mutex<place::OpenDirs>,
+    open_files: Mutex<by_node::OpenFiles>,
+    /// See [`Table::moves`].
+    moves: Arc<AtomicU64>,
     files: RwLock<HashMap<u64, Arc<file::Handle>>>,
     listings: RwLock<HashMap<u64, Arc<list::Snapshot>>>,
     lower_cache: Mutex<lookup::LowerCache>,
     link_index: Mutex<Option<copy_up::LinkIndex>>,
     next: AtomicU64,
     budget: Budget,
-    counters: Counters,
+    counters: Arc<Counters>,
 }
 
 impl Overlay {
@@ -180,11 +185,13 @@ impl Overlay {
             ..State::default()
         };
         let budget = Budget::new(options.budget, upper.as_fd())?;
+        let table = Table::new(root, lower_stat.dev);
         Ok(Overlay {
             layer,
             options,
             guard,
-            table: Mutex::new(Table::new(root, lower_stat.dev)),
+            moves: table.moves.clone(),
+            table: Mutex::new(table),
             own: (
                 nix::unistd::geteuid().as_raw(),
                 nix::unistd::getegid().as_raw(),
@@ -194,19 +201,20 @@ impl Overlay {
             work,
             tree: RwLock::new(()),
             open_dirs: Mutex::default(),
+            open_files: Mutex::default(),
             files: RwLock::default(),
             listings: RwLock::default(),
             lower_cache: Mutex::default(),
             link_index: Mutex::default(),
             next: AtomicU64::new(1),
             budget,
-            counters: Counters::default(),
+            counters: Arc::default(),
         })
     }
 
-    /// What was asked so far and what it cost.
-    pub fn counters(&self) -> Counts {
-        self.counters.now()
+    /// What is asked and what it costs, for whoever looks on while somebody else serves.
+    pub fn counting(&self) -> Counting {
+        Counting(self.counters.clone())
     }
 
     /// Counts a request, by the transport's word for it.
@@ -249,7 +257,25 @@ impl Overlay {
         if !node.is_dir() && stat.nlink > 1 {
             return true;
         }
-        Self::path(node).is_none_or(|path| self.guard.concerns(&self.layer, &path))
+        self.is_spoken_of(node)
+    }
+
+    /// Whether a rule speaks of the path a node is known by: found out once for each path.
+    fn is_spoken_of(&self, node: &Arc<Node>) -> bool {
+        // Read before the path is: a move counts after it has happened.
+        let moves = self.moves.load(Ordering::Acquire);
+        if let Some((_, spoken)) = node.state().spoken.filter(|(at, _)| *at == moves) {
+            return spoken;
+        }
+        let path = Self::path(node);
+        let spoken = path.is_none_or(|path| self.guard.concerns(&self.layer, &path));
+        node.state().spoken = Some((moves, spoken));
+        spoken
+    }
+
+    /// Some known node has another path from now on.
+    fn moved(&self) {
+        self.moves.fetch_add(1, Ordering::AcqRel);
     }
 
     /// A physical object as this node shows it.

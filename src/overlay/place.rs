@@ -209,6 +209,7 @@ impl Overlay {
                     return Err(Errno::ESTALE);
                 }
                 let _stale = state.names.remove(0);
+                self.moved();
             }
         }
     }

@@ -263,7 +263,7 @@ impl Overlay {
             }
         }
         moved?;
-        Self::renamed(&node, from, to);
+        self.renamed(&node, from, to);
         Ok(())
     }
 
@@ -357,12 +357,12 @@ impl Overlay {
             &to.name,
             libc::RENAME_EXCHANGE,
         )?;
-        Self::renamed(&first, from, to);
-        Self::renamed(&second, to, from);
+        self.renamed(&first, from, to);
+        self.renamed(&second, to, from);
         Ok(())
     }
 
-    fn renamed(node: &Arc<Node>, from: &End, to: &End) {
+    fn renamed(&self, node: &Arc<Node>, from: &End, to: &End) {
         let mut state = node.state();
         let gone: Vec<Name> = state
             .names
@@ -374,5 +374,6 @@ impl Overlay {
         });
         drop(state);
         drop(gone);
+        self.moved();
     }
 }

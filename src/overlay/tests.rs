@@ -1,3 +1,4 @@
+mod by_node;
 mod cases;
 mod fixture;
 mod random;

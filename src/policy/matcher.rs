@@ -79,6 +79,11 @@ impl Matcher {
         self.rules.iter().any(|rule| rule.level >= Level::Ask)
     }
 
+    /// Whether any rule asks.
+    pub fn asks(&self) -> bool {
+        self.rules.iter().any(|rule| rule.level == Level::Ask)
+    }
+
     /// Whether there is no rule at all.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()

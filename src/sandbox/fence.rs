@@ -69,6 +69,10 @@ impl Guard for Fence {
         !self.fences.is_empty() || self.inner.decides()
     }
 
+    fn waits(&self) -> bool {
+        self.inner.waits()
+    }
+
     fn observes(&self) -> bool {
         self.inner.observes()
     }
@@ -103,7 +107,7 @@ mod tests {
         assert!(!fence.protects_below("home", &path("b")));
         assert!(fence.lists("home", &path("a/keys")));
         assert!(!fence.lists("home", &path("a/keys/id")));
-        assert!(fence.decides());
+        assert!(fence.decides() && !fence.waits());
         assert!(!Fence::new(Arc::new(Unguarded), Vec::new(), 7).decides());
     }
 }

@@ -62,6 +62,9 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
     }
 }
 
+/// The `fuse` driver where the kernel may keep what it knows.
+const EXTENDED: &str = "fuse-extended";
+
 type Test = (String, Box<dyn FnOnce()>);
 
 fn tests() -> Vec<Test> {
@@ -80,10 +83,11 @@ fn tests() -> Vec<Test> {
             Box::new(move || stored(&path)),
         ));
     }
-    for driver in Driver::ALL {
+    let ways = Driver::ALL.map(|driver| (driver, driver.name()));
+    for (driver, way) in ways.into_iter().chain([(Driver::Fuse, EXTENDED)]) {
         for root in [true, false] {
             let who = if root { "root" } else { "user" };
-            let name = format!("random_{}_{who}", driver.name());
+            let name = format!("random_{way}_{who}");
             let own = name.clone();
             tests.push((name, Box::new(move || seeds(&own, driver, root))));
         }
@@ -132,7 +136,11 @@ pub fn setting(test: &str, driver: Driver, root: bool) -> Option<Setting> {
         user,
         driver,
         shim: true,
-        flags: Vec::new(),
+        flags: if test.contains(EXTENDED) {
+            ["--cache", "extended"].map(str::to_owned).to_vec()
+        } else {
+            Vec::new()
+        },
     };
     if let Some(reason) = unable(&world, driver) {
         eprintln!("skipped: {test}: {reason}");

@@ -168,6 +168,11 @@ impl Snapshot {
     pub fn without(mut self, paths: &[Bytes]) -> Self {
         self.entries
             .retain(|path, _| !paths.iter().any(|top| within(path, top)));
+        for entry in self.entries.values_mut() {
+            if entry.same_as.as_ref().is_some_and(|p| paths.contains(p)) {
+                entry.same_as = None;
+            }
+        }
         self
     }
 

@@ -81,10 +81,23 @@ impl Stage {
         self.driver == Driver::Fuse
     }
 
-    /// `run --headless` of a script in the workspace.
+    /// `run --headless` of a script in the workspace. With `PVISOR_TESTS_CACHE=extended` in the
+    /// environment, every case that may be cached more is.
     pub fn run_with(&self, flags: &[&str], script: &str) -> Call {
         let driver = ["--driver", self.driver.name()];
-        self.world.run_with(&[&driver, flags].concat(), script)
+        let cache = std::env::var("PVISOR_TESTS_CACHE").unwrap_or_default();
+        // Rules and the observation log refuse it.
+        let clashes = flags
+            .iter()
+            .any(|flag| ["--rule", "--observe", "--cache"].contains(flag));
+        let cache = ["--cache", &cache];
+        let cache = if self.is_fuse() && !clashes && !cache[1].is_empty() {
+            &cache[..]
+        } else {
+            &[]
+        };
+        self.world
+            .run_with(&[&driver, cache, flags].concat(), script)
     }
 
     /// [`Stage::run_with`] without further flags, to its successful end.

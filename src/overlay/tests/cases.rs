@@ -128,7 +128,7 @@ fn a_removed_open_file_goes_on() {
     let mut buffer = [0; 8];
     let length = stage
         .overlay
-        .read(opened.handle, 0, &mut buffer)
+        .read(id, opened.handle, 0, &mut buffer)
         .expect("reads");
     assert_eq!(&buffer[..length], b"low");
     assert_eq!(fs::read(stage.lower("f")).expect("reads"), b"low");
@@ -146,7 +146,7 @@ fn a_descriptor_from_before_the_copy_up_sees_what_is_written() {
     let mut buffer = [0; 8];
     let length = stage
         .overlay
-        .read(opened.handle, 0, &mut buffer)
+        .read(id, opened.handle, 0, &mut buffer)
         .expect("reads");
     assert_eq!(&buffer[..length], b"ab");
 }
@@ -226,10 +226,10 @@ fn an_immutable_lower_is_looked_at_once() {
         write(lower.join("f"), "x");
     });
     stage.attr("f").expect("f");
-    let before = stage.overlay.counters();
+    let before = stage.overlay.counting().now();
     let id = stage.attr("f").expect("f").id;
     stage.overlay.getattr(id, None).expect("stat");
-    let after = stage.overlay.counters();
+    let after = stage.overlay.counting().now();
     assert_eq!(after.cache_hits - before.cache_hits, 2);
     stage.append("f", b"y").expect("appends");
     assert_eq!(stage.attr("f").expect("f").size, 2);

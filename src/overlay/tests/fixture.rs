@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::super::{
-    Attr, Caller, Changes, Errno, Guard, Options, Overlay, ROOT, Result, Sources, Unguarded,
+    Attr, Caller, Changes, Errno, Guard, NO_HANDLE, Options, Overlay, ROOT, Result, Sources,
+    Unguarded,
 };
 
 /// Lower, upper and work in a directory of their own, and the overlay over them.
@@ -111,9 +112,12 @@ impl Stage {
         let attr = self.attr(path)?;
         let opened = self.overlay.open(&me(), attr.id, libc::O_RDONLY)?;
         let mut buffer = vec![0; attr.size as usize + 16];
-        let length = self.overlay.read(opened.handle, 0, &mut buffer)?;
+        let length = self.overlay.read(attr.id, opened.handle, 0, &mut buffer)?;
         self.overlay.release(opened.handle);
         buffer.truncate(length);
+        let mut same = vec![0; attr.size as usize + 16];
+        let length = self.overlay.read(attr.id, NO_HANDLE, 0, &mut same)?;
+        assert_eq!(same[..length], buffer, "without a handle");
         Ok(buffer)
     }
 
@@ -129,8 +133,15 @@ impl Stage {
             }
             Err(e) => return Err(e),
         };
-        let size = self.attr(path)?.size;
-        let written = self.overlay.write(opened.handle, size, data, false);
+        let attr = self.attr(path)?;
+        // What is written is the same with a handle and without.
+        let handle = if data.len().is_multiple_of(2) {
+            opened.handle
+        } else {
+            NO_HANDLE
+        };
+        let file = (attr.id, handle);
+        let written = self.overlay.write(file, attr.size, data, false);
         self.overlay.release(opened.handle);
         written.map(drop)
     }

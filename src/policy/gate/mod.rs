@@ -357,6 +357,10 @@ impl Guard for Gate {
         !self.hall.matcher.is_empty()
     }
 
+    fn waits(&self) -> bool {
+        self.hall.matcher.asks()
+    }
+
     fn observes(&self) -> bool {
         self.hall.observe
     }

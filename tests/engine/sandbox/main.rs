@@ -55,6 +55,7 @@ const TESTS: &[Test] = tests![
     lifetime::mode_host_is_a_plain_process,
     machine::doctor_tries_every_step_and_leaves_nothing,
     served::a_script_on_the_mount_does_what_it_does_in_a_copy,
+    served::a_script_on_a_mount_that_caches_all_it_can_does_too,
     lifetime::start_cost,
 ];
 

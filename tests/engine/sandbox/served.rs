@@ -15,6 +15,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork, getegid, geteuid};
 use pvisor::fuse::{Options, mount_options, serve};
 use pvisor::overlay::{self, Overlay, Sources, Unguarded};
+use pvisor::sandbox::spec::CacheMode;
 
 /// What the child ends with where the machine has no FUSE.
 const NO_FUSE: i32 = 77;
@@ -43,6 +44,12 @@ const WORK: &str = r"
     (umask 077; : >private; mkdir own); stat -c %a private own
     mkdir full; : >full/x; mv -T d full 2>/dev/null; echo $?; rm full/x; mv -T d full; find full | sort
     timeout 5 sh -c 'flock -n lock echo locked'; stat -c %a lock
+    echo 12345678 >w; exec 3<>w 4<w; : >w; echo ab >&3; cat <&4; exec 3<&- 4<&-; stat -c '%s %a' w
+    exec 3<f 4>>f; rm f h; echo gone >&4; cat <&3; exec 3<&- 4<&-; ls f 2>/dev/null; echo $?
+    echo new >v; exec 3<v; mv w v; cat <&3; cat v; exec 3<&-; echo >>v
+    exec 3<r/q/f; echo more >>r/q/f; cat <&3; exec 3<&-; (umask 0222; echo shut >shut); stat -c '%a %s' shut
+    cp --reflink=never v copy; dd if=copy of=v bs=1 count=2 seek=9 conv=notrunc 2>/dev/null; cksum <v
+    fallocate -l 8192 v; fallocate -p -o 0 -l 4096 v; cksum <v; truncate -s 3 v; cksum <v; stat -c %s v
     i=0; n=$(printf 'd%.0s' $(seq 50))
     while [ $i -lt 90 ]; do mkdir $n && cd -P $n || break; i=$((i+1)); done; echo $i; : >leaf; ls
 ";
@@ -72,7 +79,7 @@ fn both(dir: &Path, out: &Path) {
 
 /// In a child: mounts the overlay in namespaces of its own, has it served by a further child and
 /// does the work there. Returns how the child is to end.
-fn mounted(base: &Path) -> Result<i32, Errno> {
+fn mounted(base: &Path, cache: CacheMode) -> Result<i32, Errno> {
     let (user, group) = (geteuid(), getegid());
     let mut namespaces = CloneFlags::CLONE_NEWNS;
     if !user.is_root() {
@@ -132,10 +139,15 @@ fn mounted(base: &Path) -> Result<i32, Errno> {
     if let ForkResult::Child = unsafe { fork() }? {
         let behaviour = overlay::Options {
             one_id: !user.is_root(),
+            immutable_lower: cache != CacheMode::Default,
             ..overlay::Options::default()
         };
+        let options = Options {
+            cache,
+            ..Options::default()
+        };
         let served = Overlay::new(sources, behaviour, Arc::new(Unguarded))
-            .and_then(|overlay| serve(device, overlay, Options::default()));
+            .and_then(|overlay| serve(device, overlay, options));
         std::process::exit(i32::from(served.is_err()));
     }
     drop(device);
@@ -145,6 +157,14 @@ fn mounted(base: &Path) -> Result<i32, Errno> {
 }
 
 pub fn a_script_on_the_mount_does_what_it_does_in_a_copy() {
+    script_with(CacheMode::Default);
+}
+
+pub fn a_script_on_a_mount_that_caches_all_it_can_does_too() {
+    script_with(CacheMode::Extended);
+}
+
+fn script_with(cache: CacheMode) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let base = dir.path();
     for name in ["lower", "upper", "work", "merged", "twin"] {
@@ -157,7 +177,7 @@ pub fn a_script_on_the_mount_does_what_it_does_in_a_copy() {
     // SAFETY: these tests run in a process with one thread.
     let status = match unsafe { fork() }.expect("forks") {
         ForkResult::Child => {
-            let end = mounted(base).unwrap_or_else(|e| {
+            let end = mounted(base, cache).unwrap_or_else(|e| {
                 println!("mounting: {e}");
                 1
             });
