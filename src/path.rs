@@ -6,15 +6,17 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A path relative to a layer's root, in bytes. The empty path is the root itself.
+/// A path relative to a layer's root, in bytes. The empty path is the root itself. A clone shares
+/// the bytes: one path stands in many places of a session.
 ///
 /// Ordered by bytes, so a directory sorts before what lies in it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct RelPath(Vec<u8>);
+pub struct RelPath(Arc<[u8]>);
 
 /// Why some bytes are not a path below a layer's root.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +42,7 @@ impl RelPath {
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, PathError> {
         let bytes = bytes.into();
         if bytes.is_empty() {
-            return Ok(Self(bytes));
+            return Ok(Self::default());
         }
         if bytes[0] == b'/' {
             return Err(PathError::Absolute);
@@ -54,7 +56,7 @@ impl RelPath {
         {
             return Err(PathError::Component);
         }
-        Ok(Self(bytes))
+        Ok(Self(bytes.into()))
     }
 
     /// What a person typed: leading `./`, doubled and trailing slashes are forgiven.
@@ -72,12 +74,10 @@ impl RelPath {
     /// The path of `name` in this directory.
     pub fn join(&self, name: &[u8]) -> Self {
         debug_assert!(!name.is_empty() && !name.contains(&b'/'));
-        let mut bytes = self.0.clone();
-        if !bytes.is_empty() {
-            bytes.push(b'/');
+        if self.is_root() {
+            return Self(name.into());
         }
-        bytes.extend_from_slice(name);
-        Self(bytes)
+        Self([&self.0, name].join(&b'/').into())
     }
 
     /// This path placed below `base` (the root stays `base`).
@@ -92,10 +92,7 @@ impl RelPath {
         if self.is_root() {
             return tail.clone();
         }
-        let mut bytes = self.0.clone();
-        bytes.push(b'/');
-        bytes.extend_from_slice(&tail.0);
-        Self(bytes)
+        Self([&*self.0, &*tail.0].join(&b'/').into())
     }
 
     /// The directory that holds this path; `None` for the root.
@@ -104,7 +101,7 @@ impl RelPath {
             return None;
         }
         let cut = self.0.iter().rposition(|b| *b == b'/').unwrap_or(0);
-        Some(Self(self.0[..cut].to_vec()))
+        Some(Self(self.0[..cut].into()))
     }
 
     /// The last component; `None` for the root.

@@ -8,6 +8,7 @@ use std::io;
 use std::ops::Bound;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,9 @@ const LARGEST_COPY: u64 = 32 << 20;
 /// Bytes copied per layer before no more are kept.
 const COPIED_AT_MOST: u64 = 2 << 30;
 
+/// Bytes of the index that wait for a flush at most, where one is possible.
+const GATHERED: usize = 1 << 16;
+
 /// Name of what is not kept yet.
 const PARTIAL: &str = ".partial";
 
@@ -29,7 +33,7 @@ const PARTIAL: &str = ".partial";
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Record {
     /// What the host had; `None`: nothing.
-    pub node: Option<Node>,
+    pub node: Option<Arc<Node>>,
     /// The host had moved by the time it was looked at: what the agent started from is unknown.
     pub unsure: bool,
     /// A directory that the agent made where the host had none: the overlay shows nothing of a
@@ -243,7 +247,10 @@ impl Baseline {
         let mut bytes = Vec::new();
         push(&mut bytes, line)?;
         self.index.push(&bytes);
-        Ok(())
+        if self.index.pending() < GATHERED {
+            return Ok(());
+        }
+        self.flush()
     }
 
     fn blob(&self, digest: Digest) -> PathBuf {

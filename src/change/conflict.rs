@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 
 use super::baseline::{Baseline, Record};
 use super::content::{self, LARGEST_IN_MEMORY};
@@ -89,7 +90,7 @@ pub(super) fn judge(
     }
     if now.file_type == FileType::File && before.digest == now.digest {
         // Next time its stat alone tells. A directory's is kept: it tells whether names came.
-        record.node = Some(now);
+        record.node = Some(Arc::new(now));
         baseline.set(path, record.clone())?;
     }
     inside(path, record, host, baseline)

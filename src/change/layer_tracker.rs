@@ -26,7 +26,7 @@ use super::rename::Fingerprint;
 use super::risk::{self, Looks};
 use super::scan::{self, Candidate};
 use super::tracker::is_inside;
-use super::{Change, ChangeError, ChangeKind, Class, Conflict, compare};
+use super::{Change, ChangeError, ChangeKind, Class, Conflict, Risk, compare};
 use crate::diff::FileDiff;
 use crate::layer::{
     Digest, FileType, Layer, Node, StageAccess, Tree, UpperEntry, is_of_home, points, read,
@@ -49,12 +49,13 @@ const RECHECKED_AT_MOST: (u32, u64) = (256, 8 << 20);
 /// What is known of a path since the last scan.
 struct Known {
     /// The upper's entry as the walk reported it.
-    after: Option<Node>,
+    after: Option<Arc<Node>>,
     /// The baseline's side.
-    before: Option<Node>,
+    before: Option<Arc<Node>>,
     read_at: SystemTime,
-    /// The change without class, risks and conflict; `None`: no difference.
-    found: Option<(Change, Looks)>,
+    /// The change by itself, with what the host and the rules said of it last; `None`: no
+    /// difference.
+    found: Option<(Arc<Change>, Looks)>,
 }
 
 /// How the host stands to a difference.
@@ -65,13 +66,13 @@ enum Stands {
     Different(Option<Conflict>),
 }
 
-/// What the host's side and the rules say of a difference.
+/// What a difference may have to do with others.
 struct Verdict {
-    class: Class,
-    conflict: Option<Conflict>,
     /// May be one end of a rename.
     came: bool,
     went: bool,
+    /// The host has names in a directory that is to go.
+    inside: bool,
 }
 
 /// How many verdicts may make rows depend on one another.
@@ -93,7 +94,7 @@ impl Tally {
         };
         step(&mut self.came, verdict.came);
         step(&mut self.went, verdict.went);
-        step(&mut self.inside, is_inside(verdict.conflict.as_ref()));
+        step(&mut self.inside, verdict.inside);
     }
 
     /// Where something went and something came there may be a rename, and what the host added in a
@@ -186,7 +187,7 @@ impl LayerTracker {
         &mut self,
         access: &dyn StageAccess,
         closely: bool,
-    ) -> Result<Vec<Change>, ChangeError> {
+    ) -> Result<Vec<Arc<Change>>, ChangeError> {
         self.closely = closely;
         // Until this one is through, nothing that was seen before may be built on.
         self.entries = None;
@@ -239,9 +240,9 @@ impl LayerTracker {
         let Some((entry, record)) = self.learn(candidate, old, told, access)? else {
             return Ok(());
         };
-        let (entry, record) = self.follow_index(&path, entry, record, access)?;
-        if let Some((change, _)) = &entry.found {
-            let (kind, after) = (&change.kind, change.after.as_ref());
+        let (mut entry, record) = self.follow_index(&path, entry, record, access)?;
+        if let Some((change, looks)) = &mut entry.found {
+            let (kind, after) = (&change.kind, change.after.as_deref());
             if let Stands::Different(conflict) = self.check_host(&path, kind, after, record)? {
                 let class = self.class(change);
                 let pairs = matches!(
@@ -249,11 +250,11 @@ impl LayerTracker {
                     FileType::File | FileType::Symlink | FileType::Dir
                 );
                 let verdict = Verdict {
-                    class,
-                    conflict,
                     came: pairs && *kind == ChangeKind::Added && class != Class::GitObject,
                     went: pairs && *kind == ChangeKind::Deleted,
+                    inside: is_inside(conflict.as_ref()),
                 };
+                say(change, class, conflict, *looks);
                 self.tally.count(&verdict, true);
                 self.verdicts.insert(path.clone(), verdict);
             }
@@ -276,8 +277,8 @@ impl LayerTracker {
         &mut self,
         entries: &Entries,
         access: &dyn StageAccess,
-    ) -> Result<Vec<Change>, ChangeError> {
-        let mut found: Vec<(Change, Looks)> = Vec::with_capacity(self.verdicts.len());
+    ) -> Result<Vec<Arc<Change>>, ChangeError> {
+        let mut found: Vec<(Arc<Change>, Looks)> = Vec::with_capacity(self.verdicts.len());
         found.extend(self.verdicts.keys().filter_map(|path| self.row(path)));
         if let Some(root) = self.root_change(entries)? {
             found.insert(0, root);
@@ -287,22 +288,15 @@ impl LayerTracker {
             .iter()
             .filter_map(|entry| Some((entry.path.clone(), entry.origin.clone()?)))
             .collect();
-        let mut changes = self.pair_renames(found, &origins, access);
+        let changes = self.pair_renames(found, &origins, access);
         self.entangled = spread || !self.renamed.is_empty();
-        for (change, looks) in &mut changes {
-            set_risks(change, *looks);
-        }
         Ok(changes.into_iter().map(|(change, _)| change).collect())
     }
 
     /// The row of one path by itself.
-    fn row(&self, path: &RelPath) -> Option<(Change, Looks)> {
-        let verdict = self.verdicts.get(path)?;
-        let (change, looks) = self.known.get(path)?.found.as_ref()?;
-        let mut change = change.clone();
-        change.class = verdict.class;
-        change.conflict.clone_from(&verdict.conflict);
-        Some((change, *looks))
+    fn row(&self, path: &RelPath) -> Option<(Arc<Change>, Looks)> {
+        let _stands = self.verdicts.get(path)?;
+        self.known.get(path)?.found.clone()
     }
 
     /// ACLs name people as the reader's user namespace numbers them: those that were read inside
@@ -322,9 +316,10 @@ impl LayerTracker {
                 Some(seen.node)
             });
             if let Some(node) = node {
+                let xattrs = &mut Arc::make_mut(&mut entry.node).xattrs;
                 for name in named {
                     if let Some(value) = node.xattrs.get(name) {
-                        entry.node.xattrs.insert(name.to_owned(), value.clone());
+                        xattrs.insert(name.to_owned(), value.clone());
                     }
                 }
             }
@@ -383,13 +378,16 @@ impl LayerTracker {
 
     /// The change of the layer's root itself: its mode and attributes against the upper's root as
     /// it was made.
-    fn root_change(&mut self, entries: &Entries) -> Result<Option<(Change, Looks)>, ChangeError> {
+    fn root_change(
+        &mut self,
+        entries: &Entries,
+    ) -> Result<Option<(Arc<Change>, Looks)>, ChangeError> {
         let Some(root) = entries.root() else {
             return Ok(None);
         };
         let Some(made) = self.baseline.root() else {
             self.baseline
-                .set_root(root.node.clone())
+                .set_root((*root.node).clone())
                 .map_err(self.io("writing the baseline in"))?;
             return Ok(None);
         };
@@ -399,10 +397,15 @@ impl LayerTracker {
         let before = read::read_node(self.host.tree().root(), b"")
             .map_err(|e| failed("looking at", self.layer.root.clone(), e))?;
         let after = Some(root.node.clone());
-        Ok(compare::kind(before.as_ref(), after.as_ref()).map(|kind| {
-            let change = self.change(&root.path, kind, before, after, None, false);
-            (change, Looks::default())
-        }))
+        let before = before.map(Arc::new);
+        Ok(
+            compare::kind(before.as_deref(), after.as_deref()).map(|kind| {
+                let looks = Looks::default();
+                let mut change = self.change(&root.path, kind, before, after, None, false);
+                change.risks = risks(&change, change.class, looks);
+                (Arc::new(change), looks)
+            }),
+        )
     }
 
     /// See [`super::Tracker::rebase_on`].
@@ -452,7 +455,7 @@ impl LayerTracker {
                 unsure: false,
                 pure: old.pure,
                 tree: old.tree && is_dir,
-                node,
+                node: node.map(Arc::new),
             };
             let write = self.io("writing the baseline in");
             if !is_dir {
@@ -466,7 +469,7 @@ impl LayerTracker {
                 };
                 self.known.insert(path.clone(), known);
             }
-            shared.add(record.node.as_ref());
+            shared.add(record.node.as_deref());
             self.baseline.set(&path, record).map_err(&write)?;
         }
         self.follow_names(&shared, &paths)?;
@@ -485,15 +488,15 @@ impl LayerTracker {
     ) -> Option<Node> {
         let agents = known
             .and_then(|known| known.found.as_ref())
-            .and_then(|(change, _)| change.after.as_ref());
+            .and_then(|(change, _)| change.after.clone());
         let Some(agents) = agents else {
             return found;
         };
         match found {
-            None if self.host.is_closed_above(path) => Some(agents.clone()),
+            None if self.host.is_closed_above(path) => Some((*agents).clone()),
             Some(mut node) if node.file_type == FileType::File && self.host.is_shut(path) => {
                 let shape = |node: &Node| (node.file_type, node.size, node.mode, node.mtime);
-                if shape(&node) == shape(agents) {
+                if shape(&node) == shape(&agents) {
                     node.digest = agents.digest;
                     node.xattrs.clone_from(&agents.xattrs);
                 }
@@ -525,7 +528,7 @@ impl LayerTracker {
 fn is_as_written(node: Option<&mut Node>, known: Option<&Known>, written: Digest) -> bool {
     let agents = known
         .and_then(|known| known.found.as_ref())
-        .and_then(|(change, _)| change.after.as_ref());
+        .and_then(|(change, _)| change.after.as_deref());
     let (Some(node), Some(agents)) = (node, agents) else {
         return false;
     };
@@ -548,20 +551,32 @@ fn failed(doing: &'static str, path: PathBuf, source: std::io::Error) -> ChangeE
     }
 }
 
-fn set_risks(change: &mut Change, looks: Looks) {
-    change.risks = risk::risks(
+/// Notes on a row what the rules and the host say of it, and the risks that follow. A row of which
+/// nothing else is said stays the same one.
+fn say(change: &mut Arc<Change>, class: Class, conflict: Option<Conflict>, looks: Looks) {
+    let risks = risks(change, class, looks);
+    if (change.class, &change.conflict, &change.risks) != (class, &conflict, &risks) {
+        let change = Arc::make_mut(change);
+        change.class = class;
+        change.conflict = conflict;
+        change.risks = risks;
+    }
+}
+
+fn risks(change: &Change, class: Class, looks: Looks) -> Vec<Risk> {
+    risk::risks(
         &change.key.path,
         &change.kind,
-        change.class,
-        change.before.as_ref(),
-        change.after.as_ref(),
+        class,
+        change.before.as_deref(),
+        change.after.as_deref(),
         looks,
-    );
+    )
 }
 
 /// A directory that is to go cannot go while one below it holds names of the host's own. Tells
 /// whether there is one.
-fn spread_inside(found: &mut [(Change, Looks)]) -> bool {
+fn spread_inside(found: &mut [(Arc<Change>, Looks)]) -> bool {
     let inside: Vec<(RelPath, Conflict)> = found
         .iter()
         .filter(|(change, _)| is_inside(change.conflict.as_ref()))
@@ -583,7 +598,7 @@ fn spread_inside(found: &mut [(Change, Looks)]) -> bool {
             let change = &mut found[*index].0;
             let goes = matches!(change.kind, ChangeKind::Deleted | ChangeKind::Type);
             if goes && change.conflict.is_none() {
-                change.conflict = Some(conflict.clone());
+                Arc::make_mut(change).conflict = Some(conflict.clone());
             }
         }
     }

@@ -20,6 +20,9 @@ pub mod tracker;
 pub use moved::came_along;
 pub use tracker::{ChangeError, Moves, Tracker};
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::LayerPath;
@@ -187,6 +190,10 @@ impl Conflict {
     }
 }
 
+/// The change set, by path. Rows are never edited, only replaced: the tracker, the session's state and
+/// whoever works on them share them.
+pub type ChangeSet = BTreeMap<LayerPath, Arc<Change>>;
+
 /// One path that differs from its baseline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
@@ -197,9 +204,9 @@ pub struct Change {
     /// How it is folded.
     pub class: Class,
     /// The baseline's side (for a rename: of the old path).
-    pub before: Option<Node>,
+    pub before: Option<Arc<Node>>,
     /// The agent's side.
-    pub after: Option<Node>,
+    pub after: Option<Arc<Node>>,
     /// Either side is not text.
     pub binary: bool,
     /// Lines added, 0 when not text.

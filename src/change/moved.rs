@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::{Change, ChangeKind, Class, Risk};
+use std::sync::Arc;
+
+use super::{Change, ChangeKind, ChangeSet, Class, Risk};
 use crate::layer::FileType;
 use crate::{LayerPath, RelPath};
 
@@ -12,7 +14,10 @@ use crate::{LayerPath, RelPath};
 ///
 /// Below a renamed directory an entry belongs to the one of the same name below the old path,
 /// whatever became of its content.
-pub(super) fn pairs(changes: &[Change], origins: &[(RelPath, RelPath)]) -> Vec<(usize, usize)> {
+pub(super) fn pairs(
+    changes: &[Arc<Change>],
+    origins: &[(RelPath, RelPath)],
+) -> Vec<(usize, usize)> {
     let mut deleted: HashMap<&RelPath, usize> = HashMap::new();
     let mut added: BTreeMap<&RelPath, usize> = BTreeMap::new();
     for (index, change) in changes.iter().enumerate() {
@@ -67,7 +72,7 @@ pub(super) fn pairs(changes: &[Change], origins: &[(RelPath, RelPath)]) -> Vec<(
 /// renamed in the same way, its own name, content, mode and attributes are what they were, nothing
 /// about it needs a second look at its new place, and the host is not in the way. Such changes are
 /// told as one with the directory's.
-pub fn came_along(changes: &BTreeMap<LayerPath, Change>, change: &Change) -> bool {
+pub fn came_along(changes: &ChangeSet, change: &Change) -> bool {
     let (Some(from), Some(before), Some(after)) = (change.from(), &change.before, &change.after)
     else {
         return false;
@@ -87,7 +92,7 @@ pub fn came_along(changes: &BTreeMap<LayerPath, Change>, change: &Change) -> boo
         && !change.risks.iter().any(heavy)
         && path.file_name() == from.file_name()
         && super::compare::equal(before, after)
-        && changes.get(&above).and_then(Change::from) == Some(&old_above)
+        && changes.get(&above).and_then(|change| change.from()) == Some(&old_above)
 }
 
 #[cfg(test)]
@@ -136,12 +141,12 @@ mod tests {
             conflict: None,
             items: diff::items(&kind, before.as_ref(), after.as_ref(), None),
             kind,
-            before,
-            after,
+            before: before.map(Arc::new),
+            after: after.map(Arc::new),
         }
     }
 
-    fn named(changes: &[Change], origins: &[(&str, &str)]) -> Vec<String> {
+    fn named(changes: &[Arc<Change>], origins: &[(&str, &str)]) -> Vec<String> {
         let origins: Vec<_> = origins.iter().map(|(n, o)| (rel(n), rel(o))).collect();
         let mut found: Vec<String> = pairs(changes, &origins)
             .into_iter()
@@ -166,7 +171,8 @@ mod tests {
             change(Added, "b.txt", Some("n")),
             change(Added, "t", None),
             change(Added, "t/x", Some("3")),
-        ];
+        ]
+        .map(Arc::new);
         let found = named(&changes, &[("b", "a"), ("t", "a/s")]);
         assert_eq!(found, ["a -> b", "a/f -> b/f", "a/s -> t", "a/s/x -> t/x"]);
         // A mark of a directory that the host does not lose says nothing.
@@ -180,8 +186,8 @@ mod tests {
         let renamed =
             |from: &str, to: &str, text| change(ChangeKind::Renamed { from: rel(from) }, to, text);
         let mut edited = renamed("a/e", "b/e", Some("1"));
-        edited.after = Some(node(Some("2")));
-        let set: BTreeMap<_, _> = [
+        edited.after = Some(Arc::new(node(Some("2"))));
+        let set: ChangeSet = [
             renamed("a", "b", None),
             renamed("a/f", "b/f", Some("1")),
             renamed("a/g", "b/h", Some("1")),
@@ -189,7 +195,7 @@ mod tests {
             edited,
         ]
         .into_iter()
-        .map(|c| (c.key.clone(), c))
+        .map(|c| (c.key.clone(), Arc::new(c)))
         .collect();
         let along: Vec<String> = set
             .values()

@@ -37,7 +37,7 @@ pub(super) fn fingerprint(text: &[u8]) -> Fingerprint {
 /// `print` gives the fingerprint of a change's content (of the deleted or added side), or `None`
 /// when it is no text or cannot be read.
 pub(super) fn pairs(
-    changes: &[Change],
+    changes: &[Arc<Change>],
     mut print: impl FnMut(&Change) -> Option<Arc<Fingerprint>>,
 ) -> Vec<(usize, usize)> {
     let mut deleted: Vec<usize> = Vec::new();
@@ -83,7 +83,7 @@ fn name(change: &Change) -> &[u8] {
     change.key.path.file_name().unwrap_or_default()
 }
 
-fn identical(changes: &[Change], deleted: &[usize], added: &[usize]) -> Vec<(usize, usize)> {
+fn identical(changes: &[Arc<Change>], deleted: &[usize], added: &[usize]) -> Vec<(usize, usize)> {
     let mut groups: HashMap<_, (Vec<usize>, Vec<usize>)> = HashMap::new();
     for index in deleted {
         if let Some(key) = content(&changes[*index]) {
@@ -143,7 +143,7 @@ fn size(change: &Change) -> u64 {
 }
 
 fn similar(
-    changes: &[Change],
+    changes: &[Arc<Change>],
     deleted: &[usize],
     added: &[usize],
     print: &mut impl FnMut(&Change) -> Option<Arc<Fingerprint>>,

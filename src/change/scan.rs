@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::sync::Arc;
 
 use super::baseline::{Baseline, Record};
 use super::entries::Entries;
@@ -17,7 +18,7 @@ pub(super) struct Candidate {
     /// What the baseline says; nothing for a path inside a directory whose lower is hidden.
     pub record: Record,
     /// What the agent sees; `None`: nothing.
-    pub after: Option<Node>,
+    pub after: Option<Arc<Node>>,
 }
 
 /// A directory of the upper on the way down.
@@ -193,7 +194,7 @@ fn is_dir(entry: &UpperEntry) -> bool {
 
 /// The baseline of a path that has just appeared: what the host has now.
 fn first_sight(entry: &UpperEntry, host: &mut Host, baseline: &mut Baseline) -> io::Result<Record> {
-    let node = host.node(&entry.path)?;
+    let node = host.node(&entry.path)?.map(Arc::new);
     let host_dir = node.as_ref().is_some_and(|n| n.file_type == FileType::Dir);
     // A directory's times say nothing about it, and whiteouts may share one inode.
     let unsure = !entry.whiteout
@@ -223,7 +224,7 @@ fn take_tree(top: &RelPath, host: &mut Host, baseline: &mut Baseline) -> io::Res
             let mut record = match baseline.get(&path) {
                 Some(record) => record.clone(),
                 None => Record {
-                    node: host.node(&path)?,
+                    node: host.node(&path)?.map(Arc::new),
                     ..Record::default()
                 },
             };

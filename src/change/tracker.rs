@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::layer_tracker::{LayerTracker, Look};
 use super::{Change, Conflict};
@@ -35,7 +36,7 @@ pub enum ChangeError {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Moves {
     /// Rows, new, different or as before.
-    pub changes: Vec<Change>,
+    pub changes: Vec<Arc<Change>>,
     /// Layers of which `changes` has every row.
     pub whole: Vec<String>,
     /// It has every row of every layer.
@@ -46,7 +47,7 @@ pub struct Moves {
 
 impl Moves {
     /// A change set that was made anew.
-    pub fn everything(changes: Vec<Change>) -> Self {
+    pub fn everything(changes: Vec<Arc<Change>>) -> Self {
         Self {
             changes,
             all: true,
@@ -72,13 +73,16 @@ impl Tracker {
 
     /// The whole change set as it is now, sorted by key. Takes the baseline of paths that appear
     /// for the first time, and checks the host's side of every change.
-    pub fn scan(&mut self, access: &dyn StageAccess) -> Result<Vec<Change>, ChangeError> {
+    pub fn scan(&mut self, access: &dyn StageAccess) -> Result<Vec<Arc<Change>>, ChangeError> {
         self.scan_layers(access, false)
     }
 
     /// As [`Tracker::scan`], for somebody who decides on the result: a file that was read a moment
     /// ago is read again as well, since a store through a memory map need not move its times.
-    pub fn scan_closely(&mut self, access: &dyn StageAccess) -> Result<Vec<Change>, ChangeError> {
+    pub fn scan_closely(
+        &mut self,
+        access: &dyn StageAccess,
+    ) -> Result<Vec<Arc<Change>>, ChangeError> {
         self.scan_layers(access, true)
     }
 
@@ -86,7 +90,7 @@ impl Tracker {
         &mut self,
         access: &dyn StageAccess,
         closely: bool,
-    ) -> Result<Vec<Change>, ChangeError> {
+    ) -> Result<Vec<Arc<Change>>, ChangeError> {
         let mut changes = Vec::new();
         for layer in &mut self.layers {
             changes.extend(layer.scan(access, closely)?);

@@ -173,7 +173,7 @@ impl Back<'_> {
             // A new entry: at its temporary name it was not published, else it may have been.
             (None, Some(_)) => self.discard(&aside, source).map(|()| None),
             (None, None) => {
-                if new.is_none() || !is(place.look()?.as_ref(), new) {
+                if new.is_none() || !is(place.look()?.as_ref(), new.map(|n| &**n)) {
                     return Ok(None);
                 }
                 self.take_back_new(&place, &aside, after, source)
@@ -269,7 +269,7 @@ impl Back<'_> {
             return self.keep(aside).map(Some);
         }
         // Removed, or saved anew by rename: either is newer than what was there before.
-        if !is(place.look()?.as_ref(), after.first().map(|p| &p.node)) {
+        if !is(place.look()?.as_ref(), after.first().map(|p| &*p.node)) {
             return self.keep(aside).map(Some);
         }
         if !self.untouched(&self.step.path, after)? {

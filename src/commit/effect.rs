@@ -1,6 +1,8 @@
 //! From what was approved to what shall become of each path. Owns the meaning of items: which
 //! bytes, mode, target and attributes an approval of some of them stands for. No I/O.
 
+use std::sync::Arc;
+
 use crate::RelPath;
 use crate::change::{Change, ChangeKind};
 use crate::diff::{ItemKind, ItemRef, mode_is_acl};
@@ -28,34 +30,36 @@ pub(super) enum Content {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Picked {
     /// The host's file and what it must be; none: no bytes.
-    pub old: Option<(RelPath, Node)>,
+    pub old: Option<(RelPath, Arc<Node>)>,
     /// The upper's file and what it must be; none: no bytes.
-    pub new: Option<(RelPath, Node)>,
+    pub new: Option<(RelPath, Arc<Node>)>,
     pub chosen: Vec<ItemRef>,
 }
 
 /// A new entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Want {
-    pub node: Node,
+    pub node: Arc<Node>,
     pub content: Content,
 }
 
 /// What shall become of a path.
-#[allow(clippy::large_enum_variant)] // Short-lived, one a change; nodes are its whole content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect {
     /// A new entry, in place of `before` when there is one.
-    Put { before: Option<Node>, want: Want },
+    Put {
+        before: Option<Arc<Node>>,
+        want: Want,
+    },
     /// The entry goes.
-    Remove { before: Node },
+    Remove { before: Arc<Node> },
     /// The entry stays, its mode, xattrs, owner or times change.
-    Meta { before: Node, after: Node },
+    Meta { before: Arc<Node>, after: Arc<Node> },
     /// The entry comes from another path as it is.
     Move {
         from: RelPath,
-        before: Node,
-        after: Node,
+        before: Arc<Node>,
+        after: Arc<Node>,
     },
 }
 
@@ -185,7 +189,7 @@ fn has_edits(picked: &Chosen) -> bool {
 }
 
 /// All of the agent's entry at `path`.
-pub(super) fn whole(path: &RelPath, node: Node) -> Want {
+pub(super) fn whole(path: &RelPath, node: Arc<Node>) -> Want {
     let shared = (node.nlink > 1).then_some((node.dev, node.ino));
     let content = match node.file_type {
         FileType::File => Content::Upper {
@@ -201,7 +205,7 @@ pub(super) fn whole(path: &RelPath, node: Node) -> Want {
     Want { node, content }
 }
 
-fn added(path: &RelPath, after: &Node, picked: Chosen) -> Option<Effect> {
+fn added(path: &RelPath, after: &Arc<Node>, picked: Chosen) -> Option<Effect> {
     let want = if has_edits(&picked) && !picked.all_edits {
         Want {
             node: after.clone(),
@@ -219,7 +223,7 @@ fn added(path: &RelPath, after: &Node, picked: Chosen) -> Option<Effect> {
     Some(Effect::Put { before: None, want })
 }
 
-fn deleted(path: &RelPath, before: &Node, picked: Chosen) -> Option<Effect> {
+fn deleted(path: &RelPath, before: &Arc<Node>, picked: Chosen) -> Option<Effect> {
     if picked.whole {
         return Some(Effect::Remove {
             before: before.clone(),
@@ -243,8 +247,8 @@ fn deleted(path: &RelPath, before: &Node, picked: Chosen) -> Option<Effect> {
 fn changed(
     path: &RelPath,
     upper: &RelPath,
-    before: &Node,
-    after: &Node,
+    before: &Arc<Node>,
+    after: &Arc<Node>,
     picked: Chosen,
 ) -> Option<Effect> {
     let meta = if picked.meta { after } else { before };
@@ -254,21 +258,21 @@ fn changed(
         uid: meta.uid,
         gid: meta.gid,
         xattrs: meta.xattrs.clone(),
-        ..after.clone()
+        ..(**after).clone()
     };
     match after.file_type {
         FileType::File if before.digest != after.digest || after.digest.is_none() => {
             if picked.whole || (has_edits(&picked) && picked.all_edits) {
                 return Some(Effect::Put {
                     before: Some(before.clone()),
-                    want: whole(upper, node),
+                    want: whole(upper, Arc::new(node)),
                 });
             }
             if has_edits(&picked) {
                 return Some(Effect::Put {
                     before: Some(before.clone()),
                     want: Want {
-                        node,
+                        node: Arc::new(node),
                         content: Content::Picked(Box::new(Picked {
                             old: Some((path.clone(), before.clone())),
                             new: Some((upper.clone(), after.clone())),
@@ -281,7 +285,7 @@ fn changed(
         FileType::Symlink if before.target != after.target => {
             return (picked.whole || picked.link).then(|| Effect::Put {
                 before: Some(before.clone()),
-                want: whole(upper, node),
+                want: whole(upper, Arc::new(node)),
             });
         }
         _ => {}
@@ -303,15 +307,15 @@ fn changed(
         || (stays.uid, stays.gid) != (before.uid, before.gid);
     moved.then(|| Effect::Meta {
         before: before.clone(),
-        after: stays,
+        after: Arc::new(stays),
     })
 }
 
 fn renamed(
     path: &RelPath,
     from: &RelPath,
-    before: &Node,
-    after: &Node,
+    before: &Arc<Node>,
+    after: &Arc<Node>,
     picked: Chosen,
 ) -> Vec<(RelPath, Effect)> {
     if picked.whole && after.file_type == FileType::Dir {

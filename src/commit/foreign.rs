@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 use super::host;
 use super::ledger::{Action, Piece, Step};
@@ -24,7 +25,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 pub(super) type Attributes = Vec<(OsString, Vec<u8>)>;
 
 /// Where a renamed file comes from, and what it was there.
-pub(super) struct Origins(BTreeMap<LayerPath, (RelPath, Node)>);
+pub(super) struct Origins(BTreeMap<LayerPath, (RelPath, Arc<Node>)>);
 
 impl Origins {
     /// The renames among what was approved.

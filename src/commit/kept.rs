@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 use super::ledger::{Action, Piece, Source, Step};
 use super::place::Root;
@@ -52,7 +53,7 @@ pub(super) fn bring_back(
         if let Some(node) = node {
             pieces.push(Piece {
                 path: piece.path.clone(),
-                node,
+                node: Arc::new(node),
             });
         }
     }

@@ -11,6 +11,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,7 @@ use crate::{LayerPath, RelPath};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Piece {
     pub path: RelPath,
-    pub node: Node,
+    pub node: Arc<Node>,
 }
 
 /// Where the new entry of a swap comes from.
@@ -47,11 +48,11 @@ pub(super) enum Action {
     /// The inode itself moves here from another path of the layer.
     Move {
         from: RelPath,
-        before: Node,
-        after: Node,
+        before: Arc<Node>,
+        after: Arc<Node>,
     },
     /// Permission bits, xattrs, owner and times are changed in place.
-    Meta { before: Node, after: Node },
+    Meta { before: Arc<Node>, after: Arc<Node> },
 }
 
 /// One step of a commit.
@@ -97,7 +98,7 @@ pub(super) enum Record {
     /// Every new entry lies on the device; from now on the host may be changed.
     Prepared,
     /// What a move or a change in place has left.
-    Changed { step: usize, after: Box<Node> },
+    Changed { step: usize, after: Arc<Node> },
     /// Every change lies on the device; from now on there is no way back but undo.
     Committed,
 }
@@ -368,7 +369,7 @@ pub(super) fn load(store: &Path, number: u32) -> Result<Loaded, CommitError> {
                     ..
                 }) = loaded.steps.get_mut(step)
                 {
-                    *after = *left;
+                    *after = left;
                 }
             }
             Record::Planned => loaded.planned = true,

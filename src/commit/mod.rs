@@ -63,6 +63,7 @@ mod verify;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +73,7 @@ use self::ledger::{Action, Source, Standing, Step};
 use self::preflight::AgentSide;
 use self::transaction::Transaction;
 use crate::LayerPath;
-use crate::change::{Change, ChangeKind};
+use crate::change::{Change, ChangeKind, ChangeSet};
 use crate::diff::ItemRef;
 use crate::layer::{AccessError, Layer, StageAccess};
 
@@ -93,7 +94,7 @@ pub enum Selection {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approved {
     /// The change as it was approved; its digest is re-verified against what is read now.
-    pub change: Change,
+    pub change: Arc<Change>,
     /// What of it.
     pub selection: Selection,
 }
@@ -146,7 +147,7 @@ pub struct Batch<'a> {
     /// The session's layers.
     pub layers: &'a [Layer],
     /// The whole change set: what joins by itself is found here.
-    pub changes: &'a BTreeMap<LayerPath, Change>,
+    pub changes: &'a ChangeSet,
     /// What was approved.
     pub approved: Vec<Approved>,
     /// The door to the uppers.
@@ -300,25 +301,18 @@ pub fn plan(batch: &Batch<'_>) -> Result<Outcome, CommitError> {
     })
 }
 
-type Contents = Vec<Vec<effect::Content>>;
-
 /// Plans and checks; the outcome when there is nothing to do or something stands in the way.
 fn prepared<'a>(
     batch: &Batch<'a>,
     roots: BTreeMap<String, place::Root>,
-) -> Result<Result<(Transaction<'a>, Contents, anchor::Anchors), Outcome>, CommitError> {
+) -> Result<Result<(Transaction<'a>, steps::Contents, anchor::Anchors), Outcome>, CommitError> {
     let plan = plan::make(batch, &roots)?;
-    if plan.jobs.is_empty() && plan.refusals.is_empty() {
+    if plan.steps.is_empty() && plan.refusals.is_empty() {
         return Ok(Err(Outcome::Nothing));
     }
-    let (steps, contents) = plan
-        .jobs
-        .into_iter()
-        .map(|job| (job.step, job.contents))
-        .unzip();
     let mut transaction = Transaction {
         roots,
-        steps,
+        steps: plan.steps,
         paths: plan.paths,
         store: batch.store,
         number: batch.number,
@@ -332,7 +326,7 @@ fn prepared<'a>(
     refusals.extend(transaction.check(&agent)?);
     refusals.extend(foreign::Origins::of(batch).check(&transaction.steps, &transaction.roots));
     Ok(if refusals.is_empty() {
-        Ok((transaction, contents, plan.anchors))
+        Ok((transaction, plan.contents, plan.anchors))
     } else {
         Err(refused(refusals))
     })

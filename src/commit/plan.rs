@@ -2,6 +2,7 @@
 //! lies below a replaced or removed directory, and what stands in the way. Only reads the host.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::change::{Change, ChangeKind, Conflict};
 use crate::layer::{AccessError, FileType, Node};
@@ -9,13 +10,16 @@ use crate::{LayerPath, RelPath};
 
 use super::anchor::{self, Anchors};
 use super::effect::{self, Content, Effect, Want};
+use super::ledger::Step;
 use super::place::{Root, words};
-use super::steps::{self, Job, topmost};
+use super::steps::{self, Contents, topmost};
 use super::{Batch, Refusal};
 
 /// What a batch comes to.
 pub(super) struct Plan {
-    pub jobs: Vec<Job>,
+    /// In the order in which they are published.
+    pub steps: Vec<Step>,
+    pub contents: Contents,
     /// The host's names of files that new names join.
     pub anchors: Anchors,
     /// Changes that are carried out, approved or joined, in the order of their paths; both names
@@ -44,9 +48,10 @@ pub(super) fn make(batch: &Batch<'_>, roots: &BTreeMap<String, Root>) -> Result<
     planner.settle_moves();
     let anchors = anchor::find(batch, roots, &mut planner.effects)?;
     let trees = planner.survey_directories();
-    let jobs = steps::in_order(planner.effects, &trees);
+    let (steps, contents) = steps::in_order(planner.effects, &trees);
     Ok(Plan {
-        jobs,
+        steps,
+        contents,
         anchors,
         paths: planner.paths.into_iter().collect(),
         refusals: planner
@@ -274,9 +279,9 @@ impl Planner<'_> {
                     dev: agents.dev,
                     ino: agents.ino,
                     nlink: agents.nlink,
-                    ..after.clone()
+                    ..(*after).clone()
                 };
-                let want = effect::whole(&key.path, node);
+                let want = effect::whole(&key.path, Arc::new(node));
                 self.effects.insert(key, Effect::Put { before: None, want });
                 self.effects.insert(old, Effect::Remove { before });
             }
@@ -370,7 +375,7 @@ impl Planner<'_> {
                 let node = match self.effects.get(&key) {
                     Some(Effect::Remove { before }) => before.clone(),
                     _ if moved.contains(&key) => continue,
-                    _ => match self.batch.changes.get(&key) {
+                    _ => match self.batch.changes.get(&key).map(|change| &**change) {
                         Some(Change {
                             kind: ChangeKind::Deleted,
                             before: Some(before),

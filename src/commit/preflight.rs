@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::change::Conflict;
 use crate::layer::{FileType, Node};
@@ -230,7 +231,7 @@ impl Checks<'_> {
             Ok(Ok((node, None))) => {
                 return Some(Piece {
                     path: RelPath::root(),
-                    node,
+                    node: Arc::new(node),
                 });
             }
             Ok(Ok((_, Some(flag)))) => self.refuse(key, format!("it is {flag}")),

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use crate::RelPath;
 use crate::diff;
@@ -103,7 +104,7 @@ impl<'a> Stager<'a> {
         let Action::Swap { before, after, .. } = &step.action else {
             return Ok(Vec::new());
         };
-        let replaced = before.first().map(|piece| &piece.node);
+        let replaced = before.first().map(|piece| &*piece.node);
         let mut made = Vec::with_capacity(after.len());
         let shut = after.iter().filter(|piece| is_shut(&piece.node));
         let shut: Vec<RelPath> = shut.map(|piece| piece.path.under(&step.aside)).collect();
@@ -126,7 +127,7 @@ impl<'a> Stager<'a> {
             let node = self.entry(root, &path, &entry).map_err(at)?;
             made.push(Piece {
                 path: piece.path.clone(),
-                node,
+                node: Arc::new(node),
             });
         }
         // Directories get their final mode and time when nothing more is made in them.
@@ -134,13 +135,14 @@ impl<'a> Stager<'a> {
             if piece.node.file_type == FileType::Dir {
                 let path = piece.path.under(&step.aside);
                 let foreign = self.origins.attributes(root, step, piece);
-                piece.node = foreign
+                let node = foreign
                     .map_err(StageError::from)
                     .and_then(|foreign| finish_dir(root, &path, &piece.node, &foreign))
                     .map_err(|error| StageErrorAt {
                         path: piece.path.under(&step.path),
                         error,
                     })?;
+                piece.node = Arc::new(node);
             }
         }
         Ok(made)

@@ -2,23 +2,26 @@
 //! the order in which they are published. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::effect::{Content, Effect, Want};
 use super::ledger::{Action, Piece, Source, Step};
 use crate::layer::{FileType, Node};
 use crate::{LayerPath, RelPath};
 
-/// One step and, for each entry it makes, where the bytes come from.
-pub(super) struct Job {
-    pub step: Step,
-    pub contents: Vec<Content>,
+/// Of each step, for each entry that it makes, where the bytes come from.
+pub(super) type Contents = Vec<Vec<Content>>;
+
+struct Job {
+    step: Step,
+    contents: Vec<Content>,
 }
 
 /// The steps in the order in which they are published.
 pub(super) fn in_order(
     effects: BTreeMap<LayerPath, Effect>,
     trees: &BTreeSet<LayerPath>,
-) -> Vec<Job> {
+) -> (Vec<Step>, Contents) {
     let fresh: BTreeSet<LayerPath> = effects
         .iter()
         .filter(|(_, effect)| {
@@ -41,7 +44,9 @@ pub(super) fn in_order(
                     continue;
                 }
                 let at = order.puts.len();
-                puts.insert(key.clone(), at);
+                if want.node.file_type == FileType::Dir {
+                    puts.insert(key.clone(), at);
+                }
                 if trees.contains(&key) {
                     removes.insert(key.clone(), (true, at));
                 }
@@ -59,7 +64,9 @@ pub(super) fn in_order(
                     push_before(job, &top, &key, before);
                     continue;
                 }
-                removes.insert(key.clone(), (false, order.removes.len()));
+                if trees.contains(&key) {
+                    removes.insert(key.clone(), (false, order.removes.len()));
+                }
                 order.removes.push(swap(&key, Some(before), None));
             }
             Effect::Meta { before, after } => {
@@ -87,7 +94,8 @@ pub(super) fn in_order(
             )),
         }
     }
-    order.into_jobs()
+    let jobs = order.into_jobs();
+    jobs.map(|job| (job.step, job.contents)).unzip()
 }
 
 /// Directories that become writable first, then new entries, parents first; removals last but
@@ -102,15 +110,10 @@ struct Order {
 }
 
 impl Order {
-    fn into_jobs(mut self) -> Vec<Job> {
-        self.removes.reverse();
-        self.metas.reverse();
-        let mut jobs = self.opening;
-        jobs.append(&mut self.puts);
-        jobs.append(&mut self.moves);
-        jobs.append(&mut self.removes);
-        jobs.append(&mut self.metas);
-        jobs
+    fn into_jobs(self) -> impl Iterator<Item = Job> {
+        let first = self.opening.into_iter().chain(self.puts).chain(self.moves);
+        let last = self.removes.into_iter().rev();
+        first.chain(last).chain(self.metas.into_iter().rev())
     }
 }
 
@@ -127,13 +130,13 @@ fn job(key: &LayerPath, action: Action) -> Job {
     }
 }
 
-fn swap(key: &LayerPath, before: Option<Node>, want: Option<Want>) -> Job {
-    let top = |node| Piece {
+fn swap(key: &LayerPath, before: Option<Arc<Node>>, want: Option<Want>) -> Job {
+    let top = |node: Arc<Node>| Piece {
         path: RelPath::root(),
         node,
     };
     let (after, contents) = match want {
-        Some(want) => (vec![top(unmade(want.node))], vec![want.content]),
+        Some(want) => (vec![top(unmade(&want.node))], vec![want.content]),
         None => (Vec::new(), Vec::new()),
     };
     let mut job = job(
@@ -149,25 +152,25 @@ fn swap(key: &LayerPath, before: Option<Node>, want: Option<Want>) -> Job {
 }
 
 /// A node that has no inode on the host yet; the upper's own must not be taken for one.
-fn unmade(node: Node) -> Node {
-    Node {
+fn unmade(node: &Node) -> Arc<Node> {
+    Arc::new(Node {
         dev: 0,
         ino: 0,
-        ..node
-    }
+        ..node.clone()
+    })
 }
 
 fn push(job: &mut Job, top: &LayerPath, key: &LayerPath, want: Want) {
     if let Action::Swap { after, .. } = &mut job.step.action {
         after.push(Piece {
             path: relative(&top.path, &key.path),
-            node: unmade(want.node),
+            node: unmade(&want.node),
         });
         job.contents.push(want.content);
     }
 }
 
-fn push_before(job: &mut Job, top: &LayerPath, key: &LayerPath, node: Node) {
+fn push_before(job: &mut Job, top: &LayerPath, key: &LayerPath, node: Arc<Node>) {
     if let Action::Swap { before, .. } = &mut job.step.action {
         before.push(Piece {
             path: relative(&top.path, &key.path),

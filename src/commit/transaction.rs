@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::LayerPath;
 use crate::layer::{Layer, Node};
@@ -184,7 +185,7 @@ impl Transaction<'_> {
                 };
                 ledger.write(&Record::Changed {
                     step: index,
-                    after: Box::new(left),
+                    after: Arc::new(left),
                 })?;
             }
         }
@@ -200,7 +201,7 @@ impl Transaction<'_> {
         }
         let look = self.roots.get(&step.layer)?.look(&step.path).ok()??;
         let mut after = after.to_vec();
-        after[0].node = verify::with_stat(&after[0].node, &look.node);
+        after[0].node = Arc::new(verify::with_stat(&after[0].node, &look.node));
         Some(after)
     }
 

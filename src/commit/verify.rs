@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use super::ledger::Piece;
 use super::place::{Look, Place, Root, xattrs};
@@ -82,7 +83,7 @@ pub(super) fn tree(root: &Root, expect: &Expect<'_>) -> io::Result<Tree> {
         }
         live.push(Piece {
             path: piece.path.clone(),
-            node: with_stat(&piece.node, &look.node),
+            node: Arc::new(with_stat(&piece.node, &look.node)),
         });
     }
     for piece in expect.pieces {

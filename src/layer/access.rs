@@ -3,6 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,7 @@ pub struct UpperEntry {
     /// Path below the layer's root; the root itself is reported first.
     pub path: RelPath,
     /// What lies there (for a whiteout: the device node itself). Content is not read.
-    pub node: Node,
+    pub node: Arc<Node>,
     /// The lower's entry of this name is deleted (character device 0/0, or an xattr whiteout).
     pub whiteout: bool,
     /// A directory that hides everything of the lower's directory of this name.

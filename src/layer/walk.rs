@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use super::read::{self, Seen, Side};
 use super::tree::{self, dir_beneath};
@@ -212,6 +213,6 @@ fn entry(path: RelPath, seen: Seen, in_marked_dir: bool) -> UpperEntry {
             .and_then(|origin| RelPath::new(origin).ok()),
         born: seen.born,
         path,
-        node,
+        node: Arc::new(node),
     }
 }

@@ -1,7 +1,7 @@
 //! Frames: a 4-byte little-endian length, then a postcard message. Owns the limit on a frame's
 //! size, so that a broken peer cannot make us allocate without bound.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,17 +12,20 @@ pub const MAX_FRAME: u32 = 1 << 30;
 /// Memory reserved on a peer's word.
 const AT_ONCE: u32 = 1 << 18;
 
-/// Writes one message and flushes.
+/// Bytes handed to the writer at once.
+const PART: usize = 1 << 16;
+
+/// Writes one message and flushes. However large it is, no more than a part of it is held.
 pub fn write<T: Serialize>(out: &mut impl Write, message: &T) -> io::Result<()> {
-    let mut frame = vec![0; 4];
-    frame = postcard::to_extend(message, frame).map_err(io::Error::other)?;
-    let length = u32::try_from(frame.len() - 4)
-        .ok()
-        .filter(|n| *n <= MAX_FRAME)
+    let length = postcard::ser_flavors::Size::default();
+    let length = postcard::serialize_with_flavor(message, length).map_err(io::Error::other)?;
+    let whole = u32::try_from(length).ok().filter(|n| *n <= MAX_FRAME);
+    let whole = whole
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the message is too large"))?;
-    frame[..4].copy_from_slice(&length.to_le_bytes());
-    out.write_all(&frame)?;
-    out.flush()
+    let mut parts = BufWriter::with_capacity(PART.min(length + 4), out);
+    parts.write_all(&whole.to_le_bytes())?;
+    postcard::to_io(message, &mut parts).map_err(io::Error::other)?;
+    parts.flush()
 }
 
 /// Reads one message; `None` at a clean end between frames.

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::spans::{Spans, line_count};
-use super::{Decisions, FileDecision, Verdict};
-use crate::LayerPath;
+use super::{FileDecision, Verdict};
 use crate::change::{Change, Class, Risk};
 use crate::diff::{Item, ItemId, ItemKind, ItemRef};
 use crate::layer;
@@ -66,28 +65,18 @@ pub fn is_reverted_by_all(change: &Change) -> bool {
     change.key.layer != layer::HOME && change.class != Class::Ignored
 }
 
-/// The decisions that `--all` makes: everything it takes (see [`is_taken_by_all`]) is approved but
-/// what was rejected. Changes whose decisions stay as they are, are left out.
-pub fn approve_all(
-    changes: &BTreeMap<LayerPath, Change>,
-    decisions: &Decisions,
-    ignored: bool,
+/// The decision that `--all` makes of a change that it takes (see [`is_taken_by_all`]): everything is
+/// approved but what was rejected.
+pub(super) fn approve_rest(
+    change: &Change,
+    current: Option<&FileDecision>,
     by: &str,
-) -> Vec<(LayerPath, FileDecision)> {
-    changes
-        .values()
-        .filter(|change| is_taken_by_all(change, ignored))
-        .filter_map(|change| {
-            let current = super::resolve::in_force(change, decisions.get(&change.key));
-            let mut spans = spans_of(change, current);
-            for (_, item) in spans.values_mut() {
-                item.approve_rest();
-            }
-            let decision = collect(change, spans, by)?;
-            let same = current.is_some_and(|c| c.verdicts == decision.verdicts);
-            (!same).then(|| (change.key.clone(), decision))
-        })
-        .collect()
+) -> Option<FileDecision> {
+    let mut spans = spans_of(change, current);
+    for (_, item) in spans.values_mut() {
+        item.approve_rest();
+    }
+    collect(change, spans, by)
 }
 
 type ItemSpans<'a> = BTreeMap<&'a ItemId, (&'a Item, Spans)>;

@@ -9,8 +9,8 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub use decide::{approve_all, decide, is_reverted_by_all, is_taken_by_all};
-pub use resolve::{item_summary, line_verdict, overruled, reason, resolve, summary};
+pub use decide::{decide, is_reverted_by_all, is_taken_by_all};
+pub use resolve::{item_summary, line_verdict, overruled, reason, resolve, resolve_all, summary};
 pub use target::{Meant, covers, expand, parse_item, places};
 
 use std::collections::BTreeMap;

@@ -1,12 +1,12 @@
 //! Reading decisions: in one word for a list, line by line for a screen, and as what a commit may
 //! take.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use super::decide::{approve_rest, is_taken_by_all};
 use super::spans::Spans;
 use super::{Decisions, FileDecision, Summary, Verdict};
-use crate::LayerPath;
-use crate::change::{Change, ChangeKind};
+use crate::change::{Change, ChangeKind, ChangeSet};
 use crate::commit::{Approved, Refusal, Selection};
 use crate::diff::{Item, ItemId};
 use crate::layer::FileType;
@@ -83,42 +83,63 @@ pub fn reason(decision: &FileDecision) -> Option<String> {
 
 /// What a commit may take, sorted by key: whole changes where every item is approved, else the
 /// approved items and lines. Decisions on other bytes than the change's count for nothing.
-pub fn resolve(changes: &BTreeMap<LayerPath, Change>, decisions: &Decisions) -> Vec<Approved> {
-    let mut out = Vec::new();
-    for (key, decision) in decisions {
-        let Some(change) = changes.get(key) else {
-            continue;
-        };
-        let selection = match summary(change, Some(decision)) {
-            Summary::Approved => Selection::Whole,
-            Summary::Undecided | Summary::Rejected => continue,
-            Summary::Mixed => {
-                let items: Vec<_> = decision
-                    .verdicts
-                    .iter()
-                    .filter(|(named, v)| {
-                        *v == Verdict::Approved && change.items.iter().any(|i| i.id == named.id)
-                    })
-                    .map(|(named, _)| named.clone())
-                    .collect();
-                if items.is_empty() {
-                    continue;
-                }
-                Selection::Items(items)
+pub fn resolve(changes: &ChangeSet, decisions: &Decisions) -> Vec<Approved> {
+    let decided = decisions.iter();
+    decided
+        .filter_map(|(key, decision)| taken(changes.get(key)?, decision))
+        .collect()
+}
+
+/// As [`resolve`], once everything that `--all` takes (see [`super::is_taken_by_all`]) was approved
+/// by `by`, but for what was rejected.
+pub fn resolve_all(
+    changes: &ChangeSet,
+    decisions: &Decisions,
+    ignored: bool,
+    by: &str,
+) -> Vec<Approved> {
+    // One decision after another: all of them at once are as large as the change set.
+    let taken = |change: &Arc<Change>| {
+        let said = decisions.get(&change.key);
+        if is_taken_by_all(change, ignored) {
+            taken(change, &approve_rest(change, said, by)?)
+        } else {
+            taken(change, said?)
+        }
+    };
+    changes.values().filter_map(taken).collect()
+}
+
+/// What a commit may take of one change.
+fn taken(change: &Arc<Change>, decision: &FileDecision) -> Option<Approved> {
+    let selection = match summary(change, Some(decision)) {
+        Summary::Approved => Selection::Whole,
+        Summary::Undecided | Summary::Rejected => return None,
+        Summary::Mixed => {
+            let items: Vec<_> = decision
+                .verdicts
+                .iter()
+                .filter(|(named, v)| {
+                    *v == Verdict::Approved && change.items.iter().any(|i| i.id == named.id)
+                })
+                .map(|(named, _)| named.clone())
+                .collect();
+            if items.is_empty() {
+                return None;
             }
-        };
-        out.push(Approved {
-            change: change.clone(),
-            selection,
-        });
-    }
-    out
+            Selection::Items(items)
+        }
+    };
+    Some(Approved {
+        change: Arc::clone(change),
+        selection,
+    })
 }
 
 /// Rejections that a commit of `approved` would run over: a directory that gives way to something
 /// else takes everything below it along, a rejected deletion included.
 pub fn overruled(
-    changes: &BTreeMap<LayerPath, Change>,
+    changes: &ChangeSet,
     decisions: &Decisions,
     approved: &[Approved],
 ) -> Vec<Refusal> {

@@ -1,10 +1,10 @@
 //! What a person means: from a path or an item as typed to changes and items of the change set.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::decide::is_taken_by_all;
 use crate::LayerPath;
-use crate::change::{Change, Class};
+use crate::change::{Change, ChangeSet, Class};
 use crate::diff::{ItemId, ItemRef};
 use crate::layer::FileType;
 use crate::protocol::{Failure, Target};
@@ -17,10 +17,7 @@ pub type Meant = (LayerPath, Option<Vec<ItemRef>>);
 /// A directory covers its subtree, a rename answers to either name. Ignored changes below a
 /// directory count only when everything below it is ignored, so that `.` does not take what `--all`
 /// leaves out while `target` still does. Errors: [`Failure::UnknownPath`].
-pub fn expand(
-    changes: &BTreeMap<LayerPath, Change>,
-    target: &Target,
-) -> Result<Vec<Meant>, Failure> {
+pub fn expand(changes: &ChangeSet, target: &Target) -> Result<Vec<Meant>, Failure> {
     match target {
         Target::All => Ok(changes
             .values()
@@ -38,7 +35,7 @@ pub fn expand(
                 return Ok(vec![(path.clone(), None)]);
             }
             let places = places(changes, path);
-            let mut meant: Vec<&Change> = changes
+            let mut meant: Vec<&Arc<Change>> = changes
                 .values()
                 .filter(|change| covers(&places, change))
                 .collect();
@@ -87,10 +84,7 @@ fn line_number(typed: &str) -> Option<u32> {
     typed.parse().ok().filter(|n| *n > 0)
 }
 
-fn find<'a>(
-    changes: &'a BTreeMap<LayerPath, Change>,
-    path: &LayerPath,
-) -> Result<&'a Change, Failure> {
+fn find<'a>(changes: &'a ChangeSet, path: &LayerPath) -> Result<&'a Arc<Change>, Failure> {
     changes
         .get(path)
         .or_else(|| {
@@ -103,7 +97,7 @@ fn find<'a>(
 
 /// Where what a path means lies: there, and where a directory of this name was renamed to, so that
 /// it is the same under either name.
-pub fn places(changes: &BTreeMap<LayerPath, Change>, path: &LayerPath) -> Vec<LayerPath> {
+pub fn places(changes: &ChangeSet, path: &LayerPath) -> Vec<LayerPath> {
     let renamed = changes.values().filter(|change| {
         change.key.layer == path.layer && change.from() == Some(&path.path) && is_directory(change)
     });

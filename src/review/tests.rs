@@ -1,12 +1,13 @@
 //! Decisions as a person makes them, and what a commit may take of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::RelPath;
-use crate::change::{Change, ChangeKind, Class, Risk};
+use crate::change::{Change, ChangeKind, ChangeSet, Class, Risk};
 use crate::commit::Selection;
 use crate::diff::{Item, ItemId, ItemKind, ItemRef, Span};
 use crate::layer::{FileType, Node, Timestamp};
@@ -53,8 +54,8 @@ fn two_hunks() -> Change {
     )
 }
 
-fn one(change: Change) -> BTreeMap<LayerPath, Change> {
-    BTreeMap::from([(change.key.clone(), change)])
+fn one(change: Change) -> ChangeSet {
+    BTreeMap::from([(change.key.clone(), Arc::new(change))])
 }
 
 fn parsed(text: &str) -> ItemRef {
@@ -180,23 +181,19 @@ fn all_leaves_out_what_is_rejected_ignored_at_home_or_a_socket() {
     socket.risks = vec![Risk::Uncommittable];
     let changes: BTreeMap<_, _> = [plain.clone(), ignored.clone(), home, socket]
         .into_iter()
-        .map(|c| (c.key.clone(), c))
+        .map(|c| (c.key.clone(), Arc::new(c)))
         .collect();
     let rejected = say(None, &plain, &["h1111:1-2"], &Say::Reject(None)).unwrap();
     let decisions = Decisions::from([(plain.key.clone(), rejected)]);
 
-    let made = approve_all(&changes, &decisions, false, "ann");
-    assert_eq!(made.len(), 1);
-    assert_eq!(
-        shown(Some(&made[0].1)),
-        ["-h1111:1-2", "+h1111:3-5", "+h2222", "+m3333"]
-    );
-    let with_ignored = approve_all(&changes, &decisions, true, "ann");
-    let keys: Vec<_> = with_ignored.iter().map(|(k, _)| k.clone()).collect();
+    let taken = resolve_all(&changes, &decisions, false, "ann");
+    assert_eq!(taken.len(), 1);
+    let rest = ["h1111:3-5", "h2222", "m3333"].map(parsed);
+    assert_eq!(taken[0].selection, Selection::Items(rest.to_vec()));
+    let with_ignored = resolve_all(&changes, &decisions, true, "ann");
+    let keys: Vec<_> = with_ignored.iter().map(|a| a.change.key.clone()).collect();
     assert_eq!(keys, [plain.key.clone(), ignored.key]);
-    // Saying it twice changes nothing.
-    let decisions = made.into_iter().collect();
-    assert!(approve_all(&changes, &decisions, false, "bob").is_empty());
+    assert_eq!(with_ignored[1].selection, Selection::Whole);
     assert_eq!(expand(&changes, &Target::All).unwrap(), [(plain.key, None)]);
 }
 
@@ -226,12 +223,12 @@ fn paths_cover_subtrees_and_renames_have_two_names() {
         from: RelPath::try_from("old/b").unwrap(),
     };
     let mut made = change("new", vec![]);
-    made.after = Some(dir());
+    made.after = Some(Arc::new(dir()));
     let mut junk = change("target/x", vec![]);
     junk.class = Class::Ignored;
     let changes: BTreeMap<_, _> = [made, renamed, change("new-er", vec![]), junk]
         .into_iter()
-        .map(|c| (c.key.clone(), c))
+        .map(|c| (c.key.clone(), Arc::new(c)))
         .collect();
     let meant = |path: &str| {
         let path = LayerPath::new("workspace", RelPath::parse(path.as_bytes()).unwrap());

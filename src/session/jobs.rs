@@ -1,7 +1,8 @@
 //! Work that the session hands to its worker, and what follows from each end. Owns when a scan is
 //! due, what waits for it, and the difference that becomes an update.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::agent::Agent;
@@ -9,11 +10,32 @@ use super::core::Session;
 use super::state::Update;
 use super::worker::{Job, JobDone, Scanned, Then};
 use crate::LayerPath;
-use crate::change::{Change, ChangeError};
+use crate::change::{Change, ChangeError, ChangeSet, Moves};
 use crate::commit::Outcome;
 use crate::layer::{AccessError, Timestamp};
 use crate::protocol::{Failure, Reply};
 use crate::sandbox::ExitStatus;
+
+/// Changes or decisions agreed on in one update at most.
+pub(super) const TOGETHER: usize = 4096;
+
+/// Rows of the change set that are no more.
+fn no_more(known: &ChangeSet, scanned: &Moves) -> Vec<LayerPath> {
+    let mut gone: BTreeSet<&LayerPath> = scanned.gone.iter().collect();
+    if scanned.all || !scanned.whole.is_empty() {
+        let found: HashSet<&LayerPath> = scanned.changes.iter().map(|c| &c.key).collect();
+        let covers = |key: &LayerPath| scanned.all || scanned.whole.contains(&key.layer);
+        let lost = known
+            .keys()
+            .filter(|key| covers(key) && !found.contains(key));
+        gone.extend(lost);
+    }
+    for change in &scanned.changes {
+        gone.remove(&change.key);
+    }
+    let known = |key: &&LayerPath| known.contains_key(*key);
+    gone.into_iter().filter(known).cloned().collect()
+}
 
 impl Session {
     /// Hands a job to the worker. Without one, whoever waits for the job is told so.
@@ -181,30 +203,31 @@ impl Session {
                 return Some(Failure::Other(error.to_string()));
             }
         };
-        let mut gone: BTreeSet<LayerPath> = if scanned.all || !scanned.whole.is_empty() {
-            let covers = |key: &&LayerPath| scanned.all || scanned.whole.contains(&key.layer);
-            let keys = self.state.changes.keys();
-            keys.filter(covers).cloned().collect()
-        } else {
-            BTreeSet::new()
-        };
-        gone.extend(scanned.gone);
-        let mut changed: Vec<Change> = Vec::new();
-        for change in scanned.changes {
-            gone.remove(&change.key);
-            if self.state.changes.get(&change.key) != Some(&change) {
-                changed.push(change);
-            }
-        }
-        gone.retain(|key| self.state.changes.contains_key(key));
+        let known = &self.state.changes;
+        let gone = no_more(known, &scanned);
+        let mut changed = scanned.changes;
+        changed.retain(|change| known.get(&change.key) != Some(change));
         if !changed.is_empty() || !gone.is_empty() {
-            self.agree(Update::ChangesMoved {
-                changed,
-                gone: gone.into_iter().collect(),
-            });
+            self.agree_on_moves(changed, gone);
             self.pace.changed();
         }
         None
+    }
+
+    /// In parts: an update is a line of the journal and a message to every client.
+    fn agree_on_moves(&mut self, changed: Vec<Arc<Change>>, gone: Vec<LayerPath>) {
+        for gone in gone.chunks(TOGETHER) {
+            self.agree(Update::ChangesMoved {
+                changed: Vec::new(),
+                gone: gone.to_vec(),
+            });
+        }
+        for changed in changed.chunks(TOGETHER) {
+            self.agree(Update::ChangesMoved {
+                changed: changed.to_vec(),
+                gone: Vec::new(),
+            });
+        }
     }
 
     /// Nothing can be read or written any more: the session ends here. What was being committed is

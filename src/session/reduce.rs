@@ -3,6 +3,7 @@
 //! decision belongs to a present change and to the bytes that change has.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::state::{RunState, SessionState, Update};
 use crate::LayerPath;
@@ -147,7 +148,7 @@ impl SessionState {
         false
     }
 
-    fn put_change(&mut self, change: &Change) {
+    fn put_change(&mut self, change: &Arc<Change>) {
         let key = &change.key;
         if let Some(decision) = self.decisions.get(key)
             && decision.digest != change.digest
@@ -165,7 +166,7 @@ impl SessionState {
         {
             self.decisions.insert(key.clone(), decision);
         }
-        self.changes.insert(key.clone(), change.clone());
+        self.changes.insert(key.clone(), Arc::clone(change));
     }
 
     fn decide(&mut self, key: &LayerPath, decision: Option<&FileDecision>) {

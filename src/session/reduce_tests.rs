@@ -1,6 +1,7 @@
 //! The reducer, as server, client and replay use it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
@@ -57,7 +58,7 @@ fn change(path: &str, version: u8) -> Change {
             from: RelPath::new(*b"\xfe/old").unwrap(),
         },
         class: Class::Plain,
-        before: Some(node()),
+        before: Some(Arc::new(node())),
         after: None,
         binary: false,
         added: 1,
@@ -93,7 +94,7 @@ fn decision(version: u8, verdicts: &[(&str, bool)]) -> FileDecision {
 
 fn moved(changed: Vec<Change>, gone: &[&str]) -> Update {
     Update::ChangesMoved {
-        changed,
+        changed: changed.into_iter().map(Arc::new).collect(),
         gone: gone.iter().map(|p| key(p)).collect(),
     }
 }

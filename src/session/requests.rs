@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::core::Session;
 use super::event::ClientId;
+use super::jobs::TOGETHER;
 use super::state::{CommitRecord, RunState, Update};
 use super::worker::{Job, ReplyTo, Then};
 use crate::LayerPath;
@@ -18,9 +20,6 @@ use crate::sandbox::Mode;
 
 /// Directories watched on the host at most.
 const HOST_DIRECTORIES: usize = 4096;
-
-/// Decisions agreed on in one update at most.
-const TOGETHER: usize = 4096;
 
 /// What writes the host or takes from under who does: one after the other.
 fn writes(request: &Request) -> bool {
@@ -173,7 +172,7 @@ impl Session {
             }
             Request::Contents(key) => match self.state.changes.get(&key) {
                 Some(change) => {
-                    let change = Box::new(change.clone());
+                    let change = Arc::clone(change);
                     self.push_job(Job::Contents(change, to));
                     return;
                 }
@@ -280,19 +279,18 @@ impl Session {
         keep_undo: Option<u32>,
         to: ReplyTo,
     ) -> Option<Result<Reply, Failure>> {
-        let mut decisions = self.state.decisions.clone();
-        if all {
-            let by = self.user_of(to);
-            let made = review::approve_all(&self.state.changes, &decisions, ignored, &by);
+        let (changes, decisions) = (&self.state.changes, &self.state.decisions);
+        let approved = if all {
             // Of this commit alone: carried out it uses them up, and a refused one leaves no
             // approval behind that a later commit would act on.
-            decisions.extend(made);
-        }
-        let approved = review::resolve(&self.state.changes, &decisions);
+            review::resolve_all(changes, decisions, ignored, &self.user_of(to))
+        } else {
+            review::resolve(changes, decisions)
+        };
         if approved.is_empty() {
             return Some(Ok(Reply::Outcome(Outcome::Nothing)));
         }
-        let refusals = review::overruled(&self.state.changes, &decisions, &approved);
+        let refusals = review::overruled(changes, decisions, &approved);
         if !refusals.is_empty() {
             return Some(Ok(Reply::Outcome(Outcome::Refused { refusals })));
         }

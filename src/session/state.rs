@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::LayerPath;
-use crate::change::Change;
+use crate::change::{Change, ChangeSet};
 use crate::commit::Outcome;
 use crate::layer::{Digest, Layer, Timestamp};
 use crate::policy::message::{Attempted, Withdrawn};
@@ -161,7 +162,7 @@ pub enum Update {
     /// The change set differs from the last one by this.
     ChangesMoved {
         /// New or different changes.
-        changed: Vec<Change>,
+        changed: Vec<Arc<Change>>,
         /// No longer changes.
         gone: Vec<LayerPath>,
     },
@@ -239,7 +240,7 @@ pub struct SessionState {
     /// When the last command ended.
     pub ended: Option<Timestamp>,
     /// The change set.
-    pub changes: BTreeMap<LayerPath, Change>,
+    pub changes: ChangeSet,
     /// Decisions; those of changes that moved on are voided by the reducer.
     pub decisions: Decisions,
     /// Changes whose decisions were voided because the agent went on, with the digest that had been

@@ -147,7 +147,7 @@ impl Scene {
         let Job::Scan(then) = self.job() else {
             panic!("the job is no scan");
         };
-        let moves = Moves::everything(changes);
+        let moves = Moves::everything(changes.into_iter().map(Arc::new).collect());
         self.done(JobDone::Scanned(Ok(moves), then, Duration::ZERO));
     }
 
@@ -172,10 +172,10 @@ impl Scene {
         self.done(JobDone::Committed {
             outcome: Outcome::Committed {
                 number,
-                paths: approved.into_iter().map(|a| a.change.key).collect(),
+                paths: approved.into_iter().map(|a| a.change.key.clone()).collect(),
             },
             undoes: None,
-            scanned: Ok(Moves::everything(left)),
+            scanned: Ok(Moves::everything(left.into_iter().map(Arc::new).collect())),
             reply_to,
         });
         (number, prune_before)
@@ -192,7 +192,7 @@ fn change(path: &str, version: u8) -> Change {
         kind: ChangeKind::Added,
         class: Class::Plain,
         before: None,
-        after: Some(Node {
+        after: Some(Arc::new(Node {
             file_type: FileType::File,
             mode: 0o644,
             uid: 1000,
@@ -207,7 +207,7 @@ fn change(path: &str, version: u8) -> Change {
             target: None,
             xattrs: BTreeMap::new(),
             digest: Some(Digest::of(&[version])),
-        }),
+        })),
         binary: false,
         added: 1,
         removed: 0,

@@ -1,7 +1,7 @@
 //! The worker: scans, commits and everything else that may take long, one job after another, off
 //! the session thread. Owns the tracker; reports each job's end as an event.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::recover;
 use super::state::SessionInfo;
 use super::store::Store;
 use crate::LayerPath;
-use crate::change::{Change, ChangeError, Moves, Tracker};
+use crate::change::{Change, ChangeError, ChangeSet, Moves, Tracker};
 use crate::commit::{self, Approved, Batch, CommitError, LateSave, Outcome, Recovered, Selection};
 use crate::layer::{AccessError, Digest, Layer, NearAccess, StageAccess};
 use crate::protocol::{Failure, Reply, Request};
@@ -49,7 +49,7 @@ pub enum Job {
     /// Commit (or only plan) these, then scan.
     Commit {
         /// The whole change set.
-        changes: BTreeMap<LayerPath, Change>,
+        changes: ChangeSet,
         /// What of it was approved.
         approved: Vec<Approved>,
         /// Number of the commit.
@@ -75,7 +75,7 @@ pub enum Job {
     /// Look once more at what the last commit displaced.
     LookBack,
     /// Both sides of a change.
-    Contents(Box<Change>, ReplyTo),
+    Contents(Arc<Change>, ReplyTo),
     /// `syncfs` of the uppers: the command has ended.
     Sync,
     /// Remove the staged side.
@@ -392,7 +392,7 @@ impl Worker {
 
     fn commit(
         &mut self,
-        changes: &BTreeMap<LayerPath, Change>,
+        changes: &ChangeSet,
         approved: Vec<Approved>,
         number: u32,
         dry_run: bool,

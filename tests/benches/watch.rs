@@ -12,6 +12,7 @@ mod support;
 use std::collections::HashSet;
 use std::fs;
 use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pvisor::change::Change;
@@ -230,7 +231,7 @@ fn burst(world: &World, (dirs, files): (usize, usize)) -> Duration {
         let Ok(message) = client.messages().recv_timeout(Duration::from_secs(30)) else {
             break;
         };
-        let changed: Vec<Change> = match message {
+        let changed: Vec<Arc<Change>> = match message {
             ServerMessage::Update(Update::ChangesMoved { changed, gone }) => {
                 for key in &gone {
                     known.remove(&key.path);
@@ -257,7 +258,7 @@ fn burst(world: &World, (dirs, files): (usize, usize)) -> Duration {
             let digest = change.after.as_ref().and_then(|node| node.digest);
             // One that was seen before it was filled is not known yet.
             if !in_map || digest == Some(mapped) {
-                known.insert(change.key.path);
+                known.insert(change.key.path.clone());
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use pvisor::LayerPath;
 use pvisor::change::{Change, ChangeKind, Conflict, Tracker};
@@ -36,7 +37,7 @@ impl Review {
         stage.mount().then_some(Self { stage, tracker })
     }
 
-    fn scan(&mut self) -> Vec<Change> {
+    fn scan(&mut self) -> Vec<Arc<Change>> {
         let access = self.stage.access();
         self.tracker.scan(&access).expect("scan")
     }
@@ -46,7 +47,7 @@ impl Review {
     }
 
     /// One change by its path.
-    fn change(&mut self, path: &str) -> Change {
+    fn change(&mut self, path: &str) -> Arc<Change> {
         let changes = self.scan();
         changes
             .iter()
@@ -56,11 +57,11 @@ impl Review {
     }
 
     fn conflict(&mut self, path: &str) -> Option<Conflict> {
-        self.change(path).conflict
+        self.change(path).conflict.clone()
     }
 
     /// Writes these changes to the host as a commit would, and rebases.
-    fn commit(&mut self, changes: &[Change]) {
+    fn commit(&mut self, changes: &[Arc<Change>]) {
         apply(&self.stage.layer.upper(), &self.stage.layer.root, changes);
         let paths: Vec<LayerPath> = changes.iter().map(|c| c.key.clone()).collect();
         self.tracker.rebase(&paths).expect("rebase");
@@ -72,7 +73,7 @@ impl Review {
     }
 }
 
-fn rows(changes: &[Change]) -> Vec<String> {
+fn rows(changes: &[Arc<Change>]) -> Vec<String> {
     changes
         .iter()
         .map(|c| match &c.kind {
@@ -83,7 +84,7 @@ fn rows(changes: &[Change]) -> Vec<String> {
 }
 
 /// A commit in a few lines: deletions deepest first, then the rest parents first.
-fn apply(upper: &Path, host: &Path, changes: &[Change]) {
+fn apply(upper: &Path, host: &Path, changes: &[Arc<Change>]) {
     let remove = |path: &Path| {
         let Ok(meta) = path.symlink_metadata() else {
             return;

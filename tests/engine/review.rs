@@ -1,6 +1,7 @@
 //! From what a person says to the bytes a commit writes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use pvisor::change::{Change, ChangeKind, Class};
 use pvisor::commit::Selection;
@@ -43,8 +44,8 @@ fn change(path: &str, kind: ChangeKind, old: Option<&[u8]>, new: Option<&[u8]>) 
         items: diff::items(&kind, before.as_ref(), after.as_ref(), diff.as_ref()),
         kind,
         class: Class::Plain,
-        before,
-        after,
+        before: before.map(Arc::new),
+        after: after.map(Arc::new),
         binary: false,
         added: 0,
         removed: 0,
@@ -79,9 +80,9 @@ fn approve_a_file_and_a_hunk_and_reject_a_deletion() {
     let mut state = SessionState::default();
     state.apply(&Update::ChangesMoved {
         changed: vec![
-            change("a.txt", ChangeKind::Modified, Some(old), Some(new)),
-            change("b.txt", ChangeKind::Added, None, Some(b"hi\n")),
-            change("gone.txt", ChangeKind::Deleted, Some(b"x"), None),
+            change("a.txt", ChangeKind::Modified, Some(old), Some(new)).into(),
+            change("b.txt", ChangeKind::Added, None, Some(b"hi\n")).into(),
+            change("gone.txt", ChangeKind::Deleted, Some(b"x"), None).into(),
         ],
         gone: Vec::new(),
     });
@@ -122,13 +123,7 @@ fn approve_a_file_and_a_hunk_and_reject_a_deletion() {
     );
 
     // `--all` takes the rest, but not what was rejected.
-    for (key, decision) in review::approve_all(&state.changes, &state.decisions, false, "ann") {
-        state.apply(&Update::Decided {
-            key,
-            decision: Some(decision),
-        });
-    }
-    let approved = review::resolve(&state.changes, &state.decisions);
+    let approved = review::resolve_all(&state.changes, &state.decisions, false, "ann");
     assert!(approved.iter().all(|a| a.selection == Selection::Whole));
     assert_eq!(approved.len(), 2);
 }
@@ -151,7 +146,7 @@ fn a_rename_is_decided_apart_from_its_content() {
     let hunk = change.items[1].id.clone();
     let mut state = SessionState::default();
     state.apply(&Update::ChangesMoved {
-        changed: vec![change],
+        changed: vec![Arc::new(change)],
         gone: Vec::new(),
     });
     say(
@@ -185,7 +180,7 @@ fn a_link_is_one_item_of_its_own() {
         change("real", ChangeKind::Modified, Some(b"a\n"), Some(b"b\n")),
     ]
     .into_iter()
-    .map(|c| (c.key.clone(), c))
+    .map(|c| (c.key.clone(), Arc::new(c)))
     .collect();
     let decision = review::decide(None, &changes[&key("l1")], None, &Say::Approve, "ann")
         .expect("its own items")
@@ -203,7 +198,7 @@ fn a_file_that_moves_on_is_undecided_again() {
     let v2 = change("t", ChangeKind::Added, None, Some(b"v2\n"));
     let mut state = SessionState::default();
     let moved = |change: &Change| Update::ChangesMoved {
-        changed: vec![change.clone()],
+        changed: vec![Arc::new(change.clone())],
         gone: Vec::new(),
     };
     state.apply(&moved(&v1));

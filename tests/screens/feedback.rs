@@ -1,6 +1,8 @@
 //! What the screen answers: keys that do nothing here, groups, empty lists, what moves while it is
 //! read.
 
+use std::sync::Arc;
+
 use pvisor::LayerPath;
 use pvisor::RelPath;
 use pvisor::change::{Change, ChangeKind};
@@ -30,10 +32,10 @@ fn only_home() -> Session {
 
 /// The server tells of these changes of `later`, contents included.
 fn appear(screen: &mut Screen, later: &Session) {
-    let mut changes: Vec<Change> = Vec::new();
+    let mut changes: Vec<Arc<Change>> = Vec::new();
     for (key, change) in &later.state.changes {
         if screen.state.changes.get(key) != Some(change) {
-            changes.push(change.clone());
+            changes.push(Arc::clone(change));
             let contents = later.contents[key].clone();
             screen.contents.insert(key.clone(), contents);
         }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -143,8 +144,8 @@ impl Session {
             key: key.clone(),
             kind,
             class: Class::Plain,
-            before,
-            after,
+            before: before.map(Arc::new),
+            after: after.map(Arc::new),
             binary: computed.binary,
             added,
             removed,
@@ -162,8 +163,8 @@ impl Session {
                 too_large: false,
             },
         );
-        self.state.changes.insert(key.clone(), change);
-        self.state.changes.get_mut(&key).expect("just added")
+        self.state.changes.insert(key.clone(), Arc::new(change));
+        Arc::make_mut(self.state.changes.get_mut(&key).expect("just added"))
     }
 
     pub fn added(&mut self, path: &[u8], new: &[u8], risks: &[Risk]) -> &mut Change {
@@ -234,12 +235,12 @@ impl Session {
             .replace("line 5\n", "line five\n")
             .replace("line 30\n", "line 30\nline 30b\n");
         let mode = s.modified(b"src/main.rs", old.as_bytes(), new.as_bytes(), &[]);
-        mode.after = Some(file(new.as_bytes(), 0o755));
+        mode.after = Some(Arc::new(file(new.as_bytes(), 0o755)));
         let computed = diff(old.as_bytes(), new.as_bytes());
         mode.items = items(
             &ChangeKind::Modified,
-            mode.before.as_ref(),
-            mode.after.as_ref(),
+            mode.before.as_deref(),
+            mode.after.as_deref(),
             Some(&computed),
         );
         mode.risks = vec![Risk::Executable, Risk::ModeChange];

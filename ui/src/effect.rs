@@ -52,7 +52,7 @@ pub enum Effect {
     /// Send a request and come back with its reply.
     Ask(Purpose, Request),
     /// Fetch both sides of this change and work out its diff.
-    Load(Box<Change>),
+    Load(Arc<Change>),
     /// Work out what changed between the side that was seen before and the side that is there now.
     Since {
         /// Which change.

@@ -5,6 +5,7 @@
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 use super::{Known, LayerTracker};
 use crate::RelPath;
@@ -83,12 +84,12 @@ impl LayerTracker {
         let index = candidates.iter_mut().find(|c| c.path.as_bytes() == INDEX);
         if let Some(candidate) = index {
             let record = &candidate.record;
-            let same = |node: &Node| node.digest.is_none() && node.same_stat(kept);
+            let same = |node: &Arc<Node>| node.digest.is_none() && node.same_stat(kept);
             if !record.unsure && !record.node.as_ref().is_some_and(same) {
                 return Ok(());
             }
             candidate.record = Record {
-                node: Some(kept.clone()),
+                node: Some(Arc::new(kept.clone())),
                 unsure: false,
                 ..candidate.record.clone()
             };
@@ -127,7 +128,7 @@ impl LayerTracker {
         let kept = self.baseline.keep(content.digest, &file, now.size);
         kept.map_err(&failed)?;
         now.digest = Some(content.digest);
-        record.node = Some(now);
+        record.node = Some(Arc::new(now));
         record.unsure = false;
         self.baseline.set(path, record.clone()).map_err(&failed)?;
         let candidate = Candidate {

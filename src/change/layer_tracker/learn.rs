@@ -1,5 +1,6 @@
 //! What became of one path: both sides read and compared, or remembered where nothing moved.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::{Known, LARGEST_DELETED, LayerTracker, SETTLED};
@@ -29,6 +30,8 @@ impl LayerTracker {
             && let Some(read_at) = self.still_holds(&candidate.path, &old, told, access)?
         {
             old.read_at = read_at;
+            // The same one that the entries of this walk hold.
+            old.after = candidate.after;
             return Ok(Some((old, candidate.record)));
         }
         self.compare(candidate, access)
@@ -104,6 +107,7 @@ impl LayerTracker {
         let mut after = walked.clone();
         let mut new_bytes = None;
         if let Some(node) = after.as_mut() {
+            let node = Arc::make_mut(node);
             match node.file_type {
                 FileType::File => match self.read_upper(&path, LARGEST_IN_MEMORY, access) {
                     Ok(content) => {
@@ -125,11 +129,12 @@ impl LayerTracker {
                 _ => {}
             }
         }
-        let old_bytes = self.read_before(&path, &mut record, after.as_ref())?;
+        let old_bytes = self.read_before(&path, &mut record, after.as_deref())?;
         let mut before = record.node.clone();
         if let Some(node) = before.as_mut()
             && node.file_type == FileType::Symlink
         {
+            let node = Arc::make_mut(node);
             node.digest = node.target.as_deref().map(Digest::of);
         }
         let found = self.difference(
@@ -185,9 +190,9 @@ impl LayerTracker {
         if node.digest != Some(content.digest) {
             let node = Node {
                 digest: Some(content.digest),
-                ..node.clone()
+                ..(**node).clone()
             };
-            record.node = Some(node);
+            record.node = Some(Arc::new(node));
             self.baseline
                 .set(path, record.clone())
                 .map_err(self.io("writing the baseline in"))?;
@@ -199,12 +204,12 @@ impl LayerTracker {
     pub(super) fn difference(
         &mut self,
         path: &RelPath,
-        before: Option<Node>,
-        after: Option<Node>,
+        before: Option<Arc<Node>>,
+        after: Option<Arc<Node>>,
         old: Option<&[u8]>,
         new: Option<&[u8]>,
-    ) -> Result<Option<(Change, Looks)>, ChangeError> {
-        let Some(kind) = compare::kind(before.as_ref(), after.as_ref()) else {
+    ) -> Result<Option<(Arc<Change>, Looks)>, ChangeError> {
+        let Some(kind) = compare::kind(before.as_deref(), after.as_deref()) else {
             return Ok(None);
         };
         if kind == ChangeKind::Modified
@@ -224,8 +229,9 @@ impl LayerTracker {
         {
             return Ok(None);
         }
-        let is_file = |n: &Option<Node>| n.as_ref().is_some_and(|n| n.file_type == FileType::File);
-        let too_large = |n: &Option<Node>| {
+        let is_file =
+            |n: &Option<Arc<Node>>| n.as_ref().is_some_and(|n| n.file_type == FileType::File);
+        let too_large = |n: &Option<Arc<Node>>| {
             n.as_ref()
                 .is_some_and(|n| n.file_type == FileType::File && n.size > LARGEST_IN_MEMORY)
         };
@@ -255,15 +261,15 @@ impl LayerTracker {
                 .map_err(self.io("keeping the host's version in"))?;
         }
         let change = self.change(path, kind, before, after, compared.as_ref(), looks.binary);
-        Ok(Some((change, looks)))
+        Ok(Some((Arc::new(change), looks)))
     }
 
     pub(super) fn change(
         &self,
         path: &RelPath,
         kind: ChangeKind,
-        before: Option<Node>,
-        after: Option<Node>,
+        before: Option<Arc<Node>>,
+        after: Option<Arc<Node>>,
         compared: Option<&FileDiff>,
         binary: bool,
     ) -> Change {
@@ -277,12 +283,12 @@ impl LayerTracker {
                 &self.layer.name,
                 path,
                 &kind,
-                before.as_ref(),
-                after.as_ref(),
+                before.as_deref(),
+                after.as_deref(),
             ),
             risks: Vec::new(),
             conflict: None,
-            items: diff::items(&kind, before.as_ref(), after.as_ref(), compared),
+            items: diff::items(&kind, before.as_deref(), after.as_deref(), compared),
             kind,
             before,
             after,
@@ -292,7 +298,7 @@ impl LayerTracker {
 
 /// Whether what was known of the baseline's side is what is on record: a digest that was found in
 /// between changes nothing.
-fn same_before(known: Option<&Node>, record: Option<&Node>) -> bool {
+fn same_before(known: Option<&Arc<Node>>, record: Option<&Arc<Node>>) -> bool {
     match (known, record) {
         (None, None) => true,
         (Some(known), Some(record)) => known == record,

@@ -19,7 +19,7 @@ impl Shared {
     pub fn of(paths: &BTreeSet<RelPath>, baseline: &Baseline) -> Self {
         let mut shared = Self::default();
         for path in paths {
-            shared.add(baseline.get(path).and_then(|record| record.node.as_ref()));
+            shared.add(baseline.get(path).and_then(|record| record.node.as_deref()));
         }
         shared
     }
@@ -78,7 +78,7 @@ impl LayerTracker {
             if let Some(node) = node.and_then(|(old, now)| shared.moved(old, now)) {
                 self.known.remove(&path);
                 let record = Record {
-                    node: Some(node),
+                    node: Some(std::sync::Arc::new(node)),
                     ..record
                 };
                 self.baseline

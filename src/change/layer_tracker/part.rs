@@ -2,8 +2,9 @@
 //! comes of it; what it finds is what a whole scan would have found there.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
-use super::{LayerTracker, set_risks};
+use super::LayerTracker;
 use crate::RelPath;
 use crate::change::entries::{Entries, InTreeOrder};
 use crate::change::{Change, ChangeError, scan};
@@ -12,11 +13,11 @@ use crate::layer::{FileType, StageAccess, UpperEntry, points};
 /// What became of a layer's change set.
 pub(in crate::change) enum Look {
     /// All of it.
-    Whole(Vec<Change>),
+    Whole(Vec<Arc<Change>>),
     /// Only this differs from the last one.
     Part {
         /// New or different rows.
-        changed: Vec<Change>,
+        changed: Vec<Arc<Change>>,
         /// Rows that are no more.
         gone: Vec<RelPath>,
     },
@@ -151,8 +152,7 @@ impl LayerTracker {
         }
         let mut changed = Vec::new();
         for path in &touched {
-            if let Some((mut change, looks)) = self.row(path) {
-                set_risks(&mut change, looks);
+            if let Some((change, _)) = self.row(path) {
                 changed.push(change);
             }
         }

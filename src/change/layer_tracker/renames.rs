@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::LayerTracker;
+use super::{LayerTracker, risks};
 use crate::RelPath;
 use crate::change::content::LARGEST_IN_MEMORY;
 use crate::change::rename::{self, Fingerprint};
@@ -19,19 +19,19 @@ impl LayerTracker {
     /// which the upper tells where they come from, then files.
     pub(super) fn pair_renames(
         &mut self,
-        found: Vec<(Change, Looks)>,
+        found: Vec<(Arc<Change>, Looks)>,
         origins: &[(RelPath, RelPath)],
         access: &dyn StageAccess,
-    ) -> Vec<(Change, Looks)> {
+    ) -> Vec<(Arc<Change>, Looks)> {
         self.renamed.clear();
         if self.prints.len() > KEPT_FOR_RENAMES || self.rename_diffs.len() > KEPT_FOR_RENAMES {
             self.prints.clear();
             self.rename_diffs.clear();
         }
-        let (rows, looks): (Vec<Change>, Vec<Looks>) = found.into_iter().unzip();
+        let (rows, looks): (Vec<Arc<Change>>, Vec<Looks>) = found.into_iter().unzip();
         let pairs = moved::pairs(&rows, origins);
         let found = self.join(rows, looks, pairs, access);
-        let (rows, looks): (Vec<Change>, Vec<Looks>) = found.into_iter().unzip();
+        let (rows, looks): (Vec<Arc<Change>>, Vec<Looks>) = found.into_iter().unzip();
         let pairs = rename::pairs(&rows, |change| self.fingerprint(change, access));
         self.join(rows, looks, pairs, access)
     }
@@ -39,12 +39,12 @@ impl LayerTracker {
     /// Joins the rows of each pair.
     fn join(
         &mut self,
-        rows: Vec<Change>,
+        rows: Vec<Arc<Change>>,
         looks: Vec<Looks>,
         pairs: Vec<(usize, usize)>,
         access: &dyn StageAccess,
-    ) -> Vec<(Change, Looks)> {
-        let mut rows: Vec<Option<(Change, Looks)>> =
+    ) -> Vec<(Arc<Change>, Looks)> {
+        let mut rows: Vec<Option<(Arc<Change>, Looks)>> =
             rows.into_iter().zip(looks).map(Some).collect();
         for (old, new) in pairs {
             let (Some((gone, _)), Some((come, looks))) = (rows[old].take(), rows[new].take())
@@ -53,18 +53,18 @@ impl LayerTracker {
             };
             self.renamed
                 .insert(come.key.path.clone(), gone.key.path.clone());
-            rows[new] = Some(self.joined(gone, come, looks, access));
+            rows[new] = Some(self.joined(&gone, &come, looks, access));
         }
         rows.into_iter().flatten().collect()
     }
 
     pub(super) fn joined(
         &mut self,
-        gone: Change,
-        come: Change,
+        gone: &Change,
+        come: &Change,
         looks: Looks,
         access: &dyn StageAccess,
-    ) -> (Change, Looks) {
+    ) -> (Arc<Change>, Looks) {
         let digests = |c: &Change| {
             c.after
                 .as_ref()
@@ -73,14 +73,14 @@ impl LayerTracker {
         };
         let mut compared = None;
         let mut looks = looks;
-        if let (Some(a), Some(b)) = (digests(&gone), digests(&come))
+        if let (Some(a), Some(b)) = (digests(gone), digests(come))
             && a != b
         {
             if let Some((known, seen)) = self.rename_diffs.get(&(a, b)) {
                 compared = Some(known.clone());
                 looks = *seen;
             } else {
-                let old = self.bytes_before(&gone.key.path, gone.before.as_ref());
+                let old = self.bytes_before(&gone.key.path, gone.before.as_deref());
                 let new = self
                     .read_upper(&come.key.path, LARGEST_IN_MEMORY, access)
                     .ok()
@@ -100,8 +100,8 @@ impl LayerTracker {
         let mut change = self.change(
             &come.key.path,
             kind,
-            gone.before,
-            come.after,
+            gone.before.clone(),
+            come.after.clone(),
             compared.as_ref(),
             looks.binary,
         );
@@ -111,12 +111,13 @@ impl LayerTracker {
             class => class,
         };
         // The old name is where the host stands in the way, and where a person has to look.
-        change.conflict = come.conflict.or_else(|| {
-            let conflict = Box::new(gone.conflict?);
+        change.conflict = come.conflict.clone().or_else(|| {
+            let conflict = Box::new(gone.conflict.clone()?);
             let path = gone.key.path.clone();
             Some(Conflict::OldName { path, conflict })
         });
-        (change, looks)
+        change.risks = risks(&change, change.class, looks);
+        (Arc::new(change), looks)
     }
 
     pub(super) fn fingerprint(
@@ -130,7 +131,7 @@ impl LayerTracker {
         }
         let path = &change.key.path;
         let bytes = match change.kind {
-            ChangeKind::Deleted => self.bytes_before(path, change.before.as_ref()),
+            ChangeKind::Deleted => self.bytes_before(path, change.before.as_deref()),
             _ => self
                 .read_upper(path, rename::LARGEST_TEXT, access)
                 .ok()

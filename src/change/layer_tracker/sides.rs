@@ -1,6 +1,7 @@
 //! Both sides' bytes of a change, for showing and comparing.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use super::LayerTracker;
 use crate::change::content::{self, LARGEST_IN_MEMORY};
@@ -35,7 +36,7 @@ impl LayerTracker {
         change: &Change,
         access: &dyn StageAccess,
     ) -> Result<Contents, ChangeError> {
-        let size = |node: &Option<Node>| {
+        let size = |node: &Option<Arc<Node>>| {
             node.as_ref()
                 .filter(|n| n.file_type == FileType::File)
                 .map_or(0, |n| n.size)

@@ -84,13 +84,13 @@ impl<'a> Side<'a> {
     fn old(entry: &'a PatchEntry<'_>) -> Option<Self> {
         let change = entry.change;
         let name = change.from().unwrap_or(&change.key.path);
-        Self::of(change.before.as_ref(), name, entry.before.as_deref())
+        Self::of(change.before.as_deref(), name, entry.before.as_deref())
     }
 
     fn new(entry: &'a PatchEntry<'_>) -> Option<Self> {
         let change = entry.change;
         let name = &change.key.path;
-        Self::of(change.after.as_ref(), name, entry.after.as_deref())
+        Self::of(change.after.as_deref(), name, entry.after.as_deref())
     }
 
     fn of(

@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
@@ -101,8 +102,8 @@ fn change(case: &Case<'_>) -> Change {
         key: LayerPath::new("workspace", path),
         kind,
         class: Class::Plain,
-        before: old.as_ref().map(|(_, t)| t.node()),
-        after: new.as_ref().map(|(_, t)| t.node()),
+        before: old.as_ref().map(|(_, t)| Arc::new(t.node())),
+        after: new.as_ref().map(|(_, t)| Arc::new(t.node())),
         binary: false,
         added: 0,
         removed: 0,
@@ -394,7 +395,7 @@ fn what_git_cannot_hold_is_named() {
     assert!(patch(&[entry(&added, None)]).is_empty());
     assert_eq!(left_out(&entry(&added, Some(b"a"))), None);
     let mut pipe = added.clone();
-    pipe.after.as_mut().unwrap().file_type = FileType::Fifo;
+    Arc::make_mut(pipe.after.as_mut().unwrap()).file_type = FileType::Fifo;
     assert!(left_out(&entry(&pipe, None)).unwrap().contains("pipes"));
     assert!(patch(&[entry(&pipe, Some(b""))]).is_empty());
 }

@@ -87,8 +87,8 @@ fn git_status_on_the_host_is_no_conflict_and_the_agents_is_no_change() {
     review.stage.agent("echo c > c; git add c");
     let changed = review.change(".git/index");
     assert_eq!(
-        (changed.kind, changed.conflict),
-        (ChangeKind::Modified, None)
+        (&changed.kind, &changed.conflict),
+        (&ChangeKind::Modified, &None)
     );
     review
         .stage
@@ -155,7 +155,7 @@ fn what_the_agent_throws_away_of_ignored_files_is_not_read() {
     review.stage.agent("rm -r node_modules g");
     let ignored = review.change("node_modules/m/f");
     assert_eq!((ignored.class, ignored.removed), (Class::Ignored, 0));
-    assert!(ignored.before.is_some_and(|n| n.digest.is_none()));
+    assert!(ignored.before.as_ref().is_some_and(|n| n.digest.is_none()));
     assert_eq!(review.change("g").removed, 1);
     assert_eq!(review.conflict("node_modules/m/f"), None);
     review.stage.host("echo 3 > node_modules/m/f");

@@ -71,7 +71,7 @@ fn same_size_rewrites_are_seen_however_fast() {
         let change = review.change("f");
         let expected = pvisor::layer::Digest::of(format!("{round:04}").as_bytes());
         assert_eq!(
-            change.after.and_then(|n| n.digest),
+            change.after.as_ref().and_then(|n| n.digest),
             Some(expected),
             "round {round}"
         );

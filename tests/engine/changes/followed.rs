@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pvisor::LayerPath;
-use pvisor::change::{Change, Moves};
+use pvisor::change::{Change, ChangeSet, Moves};
 use pvisor::watch::Watch;
 
 use super::random::{HOST, dice, halves, operation, twin};
 use super::{Review, rows};
 
 /// Follows the moves as a session does.
-fn follow(known: &mut BTreeMap<LayerPath, Change>, moves: Moves) {
+fn follow(known: &mut ChangeSet, moves: Moves) {
     known.retain(|key, _| !moves.all && !moves.whole.contains(&key.layer));
     for key in &moves.gone {
         known.remove(key);
@@ -22,7 +22,7 @@ fn follow(known: &mut BTreeMap<LayerPath, Change>, moves: Moves) {
     }
 }
 
-fn listed(known: &BTreeMap<LayerPath, Change>) -> Vec<Change> {
+fn listed(known: &ChangeSet) -> Vec<Arc<Change>> {
     known.values().cloned().collect()
 }
 

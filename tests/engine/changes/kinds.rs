@@ -217,7 +217,10 @@ fn hard_links_are_rows_of_their_own() {
     // The kernel's overlay splits the pair: g is not the agent's.
     assert_eq!(review.rows(), ["modified f", "added h"]);
     let (f, h) = (review.change("f"), review.change("h"));
-    assert_eq!(f.after.map(|n| n.ino), h.after.map(|n| n.ino));
+    assert_eq!(
+        f.after.as_ref().map(|n| n.ino),
+        h.after.as_ref().map(|n| n.ino)
+    );
 }
 
 #[test]

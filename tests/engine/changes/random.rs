@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use super::{Review, rows};
 use pvisor::change::{Change, ChangeKind, Tracker};
@@ -60,7 +61,7 @@ pub(super) fn twin(host: &Path, merged: &Path) -> Vec<String> {
 }
 
 /// Rows of a change set in the words of [`twin`].
-pub(super) fn halves(changes: &[Change]) -> Vec<String> {
+pub(super) fn halves(changes: &[Arc<Change>]) -> Vec<String> {
     let mut out = Vec::new();
     for change in changes {
         match &change.kind {
@@ -79,7 +80,7 @@ pub(super) fn halves(changes: &[Change]) -> Vec<String> {
 
 /// The chosen changes with what they cannot go without: new parents, and everything lost with a
 /// directory that goes.
-fn closed(changes: &[Change], keep: &[bool]) -> Vec<Change> {
+fn closed(changes: &[Arc<Change>], keep: &[bool]) -> Vec<Arc<Change>> {
     let mut keep = keep.to_vec();
     loop {
         let before = keep.clone();
@@ -195,7 +196,7 @@ fn random_work(seed: u64) -> bool {
                 log.push("COMMIT".into());
                 let all = random(2) == 0;
                 // Some of it only, as a person would: what hangs together together.
-                let mut chosen: Vec<Change> = changes.clone();
+                let mut chosen: Vec<Arc<Change>> = changes.clone();
                 if !all {
                     let keep: Vec<bool> = changes.iter().map(|_| random(2) == 0).collect();
                     chosen = closed(&changes, &keep);

@@ -144,8 +144,8 @@ fn an_edit_of_a_renamed_file_can_be_taken_without_the_rename() {
     );
     change.items = pvisor::diff::items(
         &change.kind,
-        change.before.as_ref(),
-        change.after.as_ref(),
+        change.before.as_deref(),
+        change.after.as_deref(),
         Some(&diff),
     );
     let hunk = change
@@ -160,14 +160,14 @@ fn an_edit_of_a_renamed_file_can_be_taken_without_the_rename() {
         .unwrap();
     let edit = Approved {
         selection: Selection::Items(vec![ItemRef::from(hunk.id.clone())]),
-        change: change.clone(),
+        change: change.clone().into(),
     };
     scene.committed(1, vec![edit]);
     assert!(scene.read("old").contains("three\n") && !scene.host.join("new").exists());
     scene.undone(1, 2);
     let rename = Approved {
         selection: Selection::Items(vec![ItemRef::from(whole.id.clone())]),
-        change,
+        change: change.into(),
     };
     scene.committed(3, vec![rename]);
     assert!(scene.read("new").contains("\n3\n") && !scene.host.join("old").exists());
@@ -320,6 +320,7 @@ fn trees_deeper_than_a_path_can_be_long_are_committed_and_undone() {
     };
     let before = count();
     let deepest = super::scene::deep_rows(&scene.agent);
+    let deepest: Vec<_> = deepest.into_iter().map(std::sync::Arc::new).collect();
     let changes = deepest.iter().map(|c| (c.key.clone(), c.clone())).collect();
     let approved = deepest
         .into_iter()

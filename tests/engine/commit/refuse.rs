@@ -205,7 +205,7 @@ fn a_full_disk_is_known_beforehand() {
     let row = {
         let mut change = scene.change("small/big");
         change.key.path = pvisor::RelPath::try_from("big").unwrap();
-        change
+        std::sync::Arc::new(change)
     };
     let access = super::scene::Uppers(agent);
     let changes = [(row.key.clone(), row.clone())].into();

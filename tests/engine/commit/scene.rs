@@ -7,11 +7,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use nix::dir::Dir;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
-use pvisor::change::{Change, ChangeKind, Class};
+use pvisor::change::{Change, ChangeKind, ChangeSet, Class};
 use pvisor::commit::{self, Approved, Batch, CommitError, Outcome, Recovered, Selection};
 use pvisor::diff::{self, ItemKind, ItemRef};
 use pvisor::layer::{
@@ -106,7 +107,7 @@ impl Scene {
     }
 
     /// The change set.
-    pub fn changes(&self) -> BTreeMap<LayerPath, Change> {
+    pub fn changes(&self) -> ChangeSet {
         let now = nodes(&self.agent);
         let mut rows: Vec<(RelPath, ChangeKind, Option<Node>, Option<Node>)> = Vec::new();
         for (path, before) in &self.baseline {
@@ -138,7 +139,7 @@ impl Scene {
         rows.into_iter()
             .map(|(path, kind, before, after)| {
                 let change = self.row(path, kind, before, after);
-                (change.key.clone(), change)
+                (change.key.clone(), Arc::new(change))
             })
             .collect()
     }
@@ -174,8 +175,8 @@ impl Scene {
             risks: Vec::new(),
             conflict: None,
             kind,
-            before,
-            after,
+            before: before.map(Arc::new),
+            after: after.map(Arc::new),
         }
     }
 
@@ -209,16 +210,17 @@ impl Scene {
             .map(|(_, item)| ItemRef::from(item.id.clone()))
             .collect();
         Approved {
-            change,
+            change: Arc::new(change),
             selection: Selection::Items(items),
         }
     }
 
     pub fn change(&self, path: &str) -> Change {
         let key = LayerPath::new("workspace", RelPath::try_from(path).unwrap());
-        self.changes()
-            .remove(&key)
-            .unwrap_or_else(|| panic!("{path} is not in {:?}", self.changes().keys()))
+        self.changes().remove(&key).map_or_else(
+            || panic!("{path} is not in {:?}", self.changes().keys()),
+            Arc::unwrap_or_clone,
+        )
     }
 
     pub fn all(&self) -> Vec<Approved> {
@@ -245,7 +247,7 @@ impl Scene {
         &self,
         number: u32,
         approved: Vec<Approved>,
-        changes: &BTreeMap<LayerPath, Change>,
+        changes: &ChangeSet,
         verb: fn(&Batch<'_>) -> Result<Outcome, CommitError>,
     ) -> Result<Outcome, CommitError> {
         let access = Uppers(self.agent.clone());
@@ -416,7 +418,7 @@ pub fn deep_rows(agent: &Path) -> Vec<Change> {
             kind: ChangeKind::Added,
             class: Class::Plain,
             before: None,
-            after: Some(node(&meta, None, BTreeMap::new(), digest)),
+            after: Some(Arc::new(node(&meta, None, BTreeMap::new(), digest))),
             binary: false,
             added: 0,
             removed: 0,

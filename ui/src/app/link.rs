@@ -38,11 +38,11 @@ pub enum Back {
 enum Job {
     Send(Request),
     Ask(Purpose, Request),
-    Load(Box<Change>),
+    Load(Arc<Change>),
 }
 
 enum Work {
-    Load(Box<Change>, Answer),
+    Load(Arc<Change>, Answer),
     Since {
         key: LayerPath,
         digest: Digest,
@@ -118,7 +118,7 @@ impl Link {
     }
 
     /// Fetches both sides of a change and works its diff out.
-    pub fn load(&self, change: Box<Change>) {
+    pub fn load(&self, change: Arc<Change>) {
         self.job(Job::Load(change));
     }
 
@@ -175,7 +175,7 @@ impl Sending {
                 }
                 Err(error) => {
                     let text = pvisor::text::visible(error.to_string().as_bytes()).into_owned();
-                    let failed = Back::Loaded(change.key, change.digest, Err(text));
+                    let failed = Back::Loaded(change.key.clone(), change.digest, Err(text));
                     let _ = self.out.send(failed);
                 }
             },
@@ -209,7 +209,7 @@ fn loader(works: Receiver<Work>, out: Sender<Back>) -> io::Result<()> {
                 let back = match work {
                     Work::Load(change, answer) => {
                         let result = load(&change, &answer);
-                        Back::Loaded(change.key, change.digest, result)
+                        Back::Loaded(change.key.clone(), change.digest, result)
                     }
                     Work::Since {
                         key,

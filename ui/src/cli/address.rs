@@ -5,10 +5,9 @@
 //! layers. A whole argument that names a change wins over one that is split at its last `#`, and
 //! a file of the workspace wins over a layer's prefix.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use pvisor::change::Change;
+use pvisor::change::ChangeSet;
 use pvisor::diff::ItemRef;
 use pvisor::layer::{Layer, WORKSPACE};
 use pvisor::protocol::Target;
@@ -53,7 +52,7 @@ pub struct Addressing<'a> {
     /// The session's layers.
     pub layers: &'a [Layer],
     /// The change set.
-    pub changes: &'a BTreeMap<LayerPath, Change>,
+    pub changes: &'a ChangeSet,
 }
 
 impl Addressing<'_> {
@@ -180,14 +179,21 @@ fn split_item(typed: &[u8]) -> Option<(&[u8], ItemRef)> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use pvisor::change::Change;
+
     use super::*;
     use crate::cli::fixture::{change, layers, renamed};
 
-    fn set(changes: Vec<Change>) -> BTreeMap<LayerPath, Change> {
-        changes.into_iter().map(|c| (c.key.clone(), c)).collect()
+    fn set(changes: Vec<Change>) -> ChangeSet {
+        changes
+            .into_iter()
+            .map(|c| (c.key.clone(), Arc::new(c)))
+            .collect()
     }
 
-    fn sample() -> BTreeMap<LayerPath, Change> {
+    fn sample() -> ChangeSet {
         set(vec![
             change("workspace", b"a.txt", &["h1", "h2f"]),
             change("workspace", b"src/deep/b.rs", &["w1"]),

@@ -94,7 +94,7 @@ fn text(record: &SessionRecord, run: RunState, state: &SessionState) -> String {
             let _ = writeln!(out, "{number} {what}");
         }
     }
-    out.push_str(&report::counted(state.changes.values()));
+    out.push_str(&report::counted(state.changes.values().map(|c| &**c)));
     out.push('\n');
     out
 }
@@ -203,7 +203,10 @@ mod tests {
             change("home", b".profile", &[]),
         ];
         let state = SessionState {
-            changes: set.into_iter().map(|c| (c.key.clone(), c)).collect(),
+            changes: set
+                .into_iter()
+                .map(|c| (c.key.clone(), std::sync::Arc::new(c)))
+                .collect(),
             ..SessionState::default()
         };
         let text = text(&record(), RunState::Exited, &state);

@@ -1,11 +1,11 @@
 //! `commit`: writes what was approved to the host, all of it or nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::ExitCode;
 
 use pvisor::LayerPath;
-use pvisor::change::{Change, Risk, companions};
+use pvisor::change::{ChangeSet, Risk, companions};
 use pvisor::commit::Outcome;
 use pvisor::layer::HOME;
 use pvisor::protocol::{Reply, Request, Role};
@@ -67,17 +67,15 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
         git_commit::check(&record.info.workspace, &record.info.dir)?;
     }
     let mut connection = Connection::open(context, &record, Role::Driver)?;
-    connection.refresh()?;
-    let before = connection.state.changes.clone();
     let request = Request::Commit {
         all: args.all,
         ignored: args.ignored,
         dry_run: args.dry_run,
         keep_undo: args.keep_undo,
     };
-    let outcome = outcome(connection.ask(request));
+    let (answer, before) = connection.commit(request);
     connection.tell_notices()?;
-    let outcome = outcome?;
+    let outcome = outcome(answer)?;
     if outcome == Outcome::Nothing
         && args.all
         && !args.json
@@ -99,7 +97,7 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
 }
 
 /// What `--all` never takes is said, lest it be missed for good.
-fn tell_left_out(changes: &BTreeMap<LayerPath, Change>) -> Result<(), CliError> {
+fn tell_left_out(changes: &ChangeSet) -> Result<(), CliError> {
     let mut out = std::io::stderr().lock();
     for change in changes.values() {
         if change.key.layer != HOME && change.risks.contains(&Risk::Uncommittable) {
@@ -115,7 +113,7 @@ fn tell_left_out(changes: &BTreeMap<LayerPath, Change>) -> Result<(), CliError> 
 }
 
 /// A database without the files that belong to it may lack its last changes.
-fn tell_torn(changes: &BTreeMap<LayerPath, Change>, outcome: &Outcome) -> Result<(), CliError> {
+fn tell_torn(changes: &ChangeSet, outcome: &Outcome) -> Result<(), CliError> {
     let (Outcome::Committed { paths, .. } | Outcome::Planned { paths }) = outcome else {
         return Ok(());
     };

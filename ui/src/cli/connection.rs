@@ -4,6 +4,8 @@
 use std::io::Write;
 
 use crossbeam_channel::Receiver;
+use pvisor::change::ChangeSet;
+use pvisor::commit::Outcome;
 use pvisor::protocol::{Failure, Hello, PROTOCOL_VERSION, Reply, Request, Role, ServerMessage};
 use pvisor::session::client::{Client, ClientError};
 use pvisor::session::server;
@@ -57,14 +59,42 @@ impl Connection {
     /// it.
     pub fn hear(&mut self, reply: &Receiver<Result<Reply, Failure>>) -> Result<Reply, ClientError> {
         let reply = reply.recv().map_err(|_| ClientError::Closed);
-        // What the server agreed on before it answered lies in the channel by now.
+        self.catch_up(|_, _| {});
+        Ok(reply??)
+    }
+
+    /// Has the server commit; what came of it, and the change set that was committed from.
+    pub fn commit(&mut self, request: Request) -> (Result<Reply, ClientError>, ChangeSet) {
+        let reply = self.client.ask(request);
+        let reply = reply.and_then(|reply| Ok(reply.recv().map_err(|_| ClientError::Closed)??));
+        let ours = match &reply {
+            Ok(Reply::Outcome(Outcome::Committed { number, .. })) => Some(*number),
+            _ => None,
+        };
+        let mut before = None;
+        self.catch_up(|state, update| {
+            if let Update::Committed(record) = update
+                && ours == Some(record.number)
+            {
+                before = Some(state.changes.clone());
+            }
+        });
+        let before = before.unwrap_or_else(|| self.state.changes.clone());
+        (reply, before)
+    }
+
+    /// What the server agreed on before it answered lies in the channel by now. `first` sees each
+    /// update before the state does.
+    fn catch_up(&mut self, mut first: impl FnMut(&SessionState, &Update)) {
         while let Ok(message) = self.client.messages().try_recv() {
-            if let ServerMessage::Update(Update::Noticed(text)) = &message {
-                self.notices.push(text.clone());
+            if let ServerMessage::Update(update) = &message {
+                if let Update::Noticed(text) = update {
+                    self.notices.push(text.clone());
+                }
+                first(&self.state, update);
             }
             apply(&mut self.state, &message);
         }
-        Ok(reply??)
     }
 
     /// Says on standard error what the server remarked on the way.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 use pvisor::LayerPath;
@@ -192,7 +193,7 @@ fn read(
     connection: &mut Connection,
     key: &LayerPath,
     mut asked: Option<Asked>,
-) -> Result<Option<(Change, Contents)>, CliError> {
+) -> Result<Option<(Arc<Change>, Contents)>, CliError> {
     for _ in 0..ATTEMPTS {
         let Some(change) = connection.state.changes.get(key).cloned() else {
             return Ok(None);
@@ -274,7 +275,10 @@ mod tests {
             renamed("workspace", b"was", b"is", &[]),
         ];
         SessionState {
-            changes: set.into_iter().map(|c| (c.key.clone(), c)).collect(),
+            changes: set
+                .into_iter()
+                .map(|c| (c.key.clone(), Arc::new(c)))
+                .collect(),
             ..SessionState::default()
         }
     }

@@ -1,5 +1,7 @@
 //! Made-up layers and changes for the tests of this directory.
 
+use std::sync::Arc;
+
 use pvisor::change::{Change, ChangeKind, Class};
 use pvisor::diff::{Item, ItemId, ItemKind, Span};
 use pvisor::layer::{Digest, Driver, FileType, HOME, Layer, Node, Timestamp, WORKSPACE};
@@ -42,8 +44,8 @@ pub fn change(layer: &str, path: &[u8], items: &[&str]) -> Change {
         key: LayerPath::new(layer, RelPath::new(path).expect("path")),
         kind: ChangeKind::Modified,
         class: Class::Plain,
-        before: Some(node(FileType::File, 0o644, 1)),
-        after: Some(node(FileType::File, 0o644, 2)),
+        before: Some(Arc::new(node(FileType::File, 0o644, 1))),
+        after: Some(Arc::new(node(FileType::File, 0o644, 2))),
         binary: false,
         added: 1,
         removed: 1,

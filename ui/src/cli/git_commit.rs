@@ -5,7 +5,7 @@
 //! The repository's settings may have come with an earlier commit of the agent's work, and `git add`
 //! and `git commit` start what they name. The calls that commit is made of here do not.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use pvisor::LayerPath;
 use pvisor::RelPath;
-use pvisor::change::{Change, Class};
+use pvisor::change::{ChangeSet, Class};
 use pvisor::layer::WORKSPACE;
 use pvisor::text::visible;
 
@@ -38,7 +38,7 @@ pub fn record(
     workspace: &Path,
     scratch: &Path,
     paths: &[LayerPath],
-    before: &BTreeMap<LayerPath, Change>,
+    before: &ChangeSet,
     message: &str,
 ) -> Result<(), CliError> {
     let written = written(paths, before)?;
@@ -74,10 +74,7 @@ pub fn check(workspace: &Path, scratch: &Path) -> Result<(), CliError> {
 }
 
 /// What of the commit a git repository tracks.
-fn written(
-    paths: &[LayerPath],
-    before: &BTreeMap<LayerPath, Change>,
-) -> Result<BTreeSet<RelPath>, CliError> {
+fn written(paths: &[LayerPath], before: &ChangeSet) -> Result<BTreeSet<RelPath>, CliError> {
     let mut written = BTreeSet::new();
     for key in paths.iter().filter(|key| key.layer == WORKSPACE) {
         if key.path.components().any(|part| part == b".git") {
@@ -91,11 +88,11 @@ fn written(
             continue;
         }
         // git knows no directories of their own.
-        let directory = |change: &Change| change.file_type() == pvisor::layer::FileType::Dir;
-        if change.is_some_and(directory) {
+        let is_dir = change.is_some_and(|c| c.file_type() == pvisor::layer::FileType::Dir);
+        if is_dir {
             continue;
         }
-        written.extend(change.and_then(Change::from).cloned());
+        written.extend(change.and_then(|change| change.from()).cloned());
         written.insert(key.path.clone());
     }
     Ok(written)
@@ -394,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_commit_below_git_is_never_followed_by_git() {
-        let set = BTreeMap::new();
+        let set = ChangeSet::new();
         assert!(written(&[key(b"a"), key(b".git/config")], &set).is_err());
         assert!(written(&[key(b"sub/.git/hooks/x")], &set).is_err());
     }
@@ -403,13 +400,13 @@ mod tests {
     fn both_names_of_a_rename_and_nothing_ignored() {
         let mut ignored = change(WORKSPACE, b"target/x", &[]);
         ignored.class = Class::Ignored;
-        let set: BTreeMap<_, _> = [
+        let set: ChangeSet = [
             ignored,
             renamed(WORKSPACE, b"old", b"new", &[]),
             change(WORKSPACE, b"a", &[]),
         ]
         .into_iter()
-        .map(|c| (c.key.clone(), c))
+        .map(|c| (c.key.clone(), std::sync::Arc::new(c)))
         .collect();
         let paths: Vec<_> = set.keys().cloned().collect();
         let names = written(&paths, &set).expect("paths");
@@ -444,7 +441,7 @@ mod tests {
             w,
             scratch.path(),
             &[key(b"gone"), key(b"[a]*")],
-            &BTreeMap::new(),
+            &ChangeSet::new(),
             "the message",
         )
         .expect("recorded");
@@ -486,7 +483,7 @@ mod tests {
              mkdir hooks; for h in post-index-change reference-transaction pre-commit post-commit; do cp mark hooks/$h; done
              echo '*.f filter=m' > .gitattributes; echo 2 > sub/a; echo 1 > sub/x.f; ln -s a sub/l; rm -f ran",
         );
-        let before = BTreeMap::new();
+        let before = ChangeSet::new();
         let record = |paths: &[&[u8]], message: &str| {
             let keys: Vec<_> = paths.iter().map(|path| key(path)).collect();
             record(&w.join("sub"), scratch.path(), &keys, &before, message)

@@ -1,11 +1,10 @@
 //! Sentences about changes and outcomes for standard output and standard error. Owns their wording;
 //! every name in them is sanitised.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use pvisor::LayerPath;
-use pvisor::change::Change;
+use pvisor::change::{Change, ChangeSet};
 use pvisor::commit::Outcome;
 use pvisor::sandbox::Mode;
 use pvisor::session::state::SessionState;
@@ -62,6 +61,7 @@ pub fn last_word(session: &str, state: &SessionState) -> String {
     let staged = state
         .changes
         .values()
+        .map(|change| &**change)
         .filter(|c| !pvisor::layer::is_of_home(&c.key.layer));
     let at_home = state.changes.len() - staged.clone().count();
     let mut line = format!("pvisor-tui: session {session}: {}", counted(staged));
@@ -91,7 +91,7 @@ fn approve_at_home(session: &str) -> String {
 }
 
 /// What `commit --all` says where there are changes, but in the home directory only.
-pub fn only_at_home(session: &str, changes: &BTreeMap<LayerPath, Change>) -> Option<String> {
+pub fn only_at_home(session: &str, changes: &ChangeSet) -> Option<String> {
     let at_home = |key: &LayerPath| pvisor::layer::is_of_home(&key.layer);
     if changes.is_empty() || !changes.keys().all(at_home) {
         return None;
@@ -191,7 +191,7 @@ mod tests {
             change("workspace", b"a", &[]),
             change("home", b".profile", &[]),
         ] {
-            state.changes.insert(change.key.clone(), change);
+            state.changes.insert(change.key.clone(), change.into());
         }
         let line = last_word("x", &state);
         assert!(line.contains("commit x --all"), "{line}");

@@ -88,7 +88,9 @@ fn say_goodbye(id: &str, context: &Context) -> Result<(), CliError> {
     // another one.
     let socket = context.store.socket(id);
     let staged = Client::connect(&socket, connection::hello(Role::Observer)).ok();
-    let staged = staged.map(|(_, welcome)| report::counted(welcome.state.changes.values()));
+    let staged = staged.map(|(_, welcome)| {
+        report::counted(welcome.state.changes.values().map(|change| &**change))
+    });
     let mut err = std::io::stderr().lock();
     if let Some(staged) = staged.filter(|_| record.state != RunState::Discarded) {
         writeln!(err, "pvisor-tui: session {id}: {staged} staged")?;

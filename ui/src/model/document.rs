@@ -143,19 +143,19 @@ impl Document {
                 ItemKind::Whole => whole_text(change),
                 ItemKind::Mode => format!(
                     "mode {} -> {}",
-                    mode(change.before.as_ref()),
-                    mode(change.after.as_ref())
+                    mode(change.before.as_deref()),
+                    mode(change.after.as_deref())
                 )
                 .into_bytes(),
                 ItemKind::Link => {
                     let mut text = b"link target ".to_vec();
                     text.extend_from_slice(target(
-                        change.before.as_ref(),
+                        change.before.as_deref(),
                         contents.before.as_deref(),
                     ));
                     text.extend_from_slice(b" -> ");
                     text.extend_from_slice(target(
-                        change.after.as_ref(),
+                        change.after.as_deref(),
                         contents.after.as_deref(),
                     ));
                     text
@@ -297,7 +297,7 @@ fn hidden_in(bytes: &[u8]) -> usize {
 }
 
 fn shows_lines(change: &Change) -> bool {
-    let file = |n: &Option<Node>| n.as_ref().is_none_or(|n| n.file_type == FileType::File);
+    let file = |n: &Option<Arc<Node>>| n.as_ref().is_none_or(|n| n.file_type == FileType::File);
     file(&change.before)
         && file(&change.after)
         && !matches!(change.kind, ChangeKind::Mode | ChangeKind::Meta)
@@ -314,17 +314,17 @@ fn target<'a>(node: Option<&'a Node>, side: Option<&'a [u8]>) -> &'a [u8] {
 }
 
 fn whole_text(change: &Change) -> Vec<u8> {
-    let what = |n: &Option<Node>| n.as_ref().map_or("nothing", |n| n.file_type.name());
-    let size = |n: &Option<Node>| n.as_ref().map_or(0, |n| n.size);
+    let what = |n: &Option<Arc<Node>>| n.as_ref().map_or("nothing", |n| n.file_type.name());
+    let size = |n: &Option<Arc<Node>>| n.as_ref().map_or(0, |n| n.size);
     // Of anything but a file the size says nothing.
-    let described = |word: &str, n: &Option<Node>| {
+    let described = |word: &str, n: &Option<Arc<Node>>| {
         let text = format!("{word} {}", what(n));
         match n {
             Some(link) if link.file_type == FileType::Symlink => text,
             Some(file) if file.file_type == FileType::File => {
-                format!("{text}, mode {}, {}", mode(n.as_ref()), bytes(file.size))
+                format!("{text}, mode {}, {}", mode(n.as_deref()), bytes(file.size))
             }
-            _ => format!("{text}, mode {}", mode(n.as_ref())),
+            _ => format!("{text}, mode {}", mode(n.as_deref())),
         }
     };
     let mut text = match &change.kind {

@@ -2,6 +2,7 @@
 //! the screen. What was not drawn cannot be decided on.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use pvisor::LayerPath;
 use pvisor::change::{Change, Risk};
@@ -90,8 +91,9 @@ fn from_list(model: &mut Model, state: &SessionState) -> Option<Chosen> {
 
 /// Exactly this change, even when others lie below its path.
 fn whole(change: &Change) -> Target {
-    let is_dir =
-        |n: &Option<pvisor::layer::Node>| n.as_ref().is_some_and(|n| n.file_type == FileType::Dir);
+    let is_dir = |n: &Option<Arc<pvisor::layer::Node>>| {
+        n.as_ref().is_some_and(|n| n.file_type == FileType::Dir)
+    };
     if (is_dir(&change.before) || is_dir(&change.after)) && !change.items.is_empty() {
         let items = change.items.iter().map(|i| i.id.clone().into()).collect();
         Target::Items(change.key.clone(), items)

@@ -14,6 +14,8 @@ mod talk;
 
 pub use replies::{failed_to_send, loaded, message, replied, since_ready};
 
+use std::sync::Arc;
+
 use crossterm::event::KeyEvent;
 use pvisor::protocol::Request;
 use pvisor::session::state::{RunState, SessionState};
@@ -343,7 +345,7 @@ pub fn settle(model: &mut Model, state: &SessionState) -> Vec<Effect> {
             .is_some_and(|(k, d, _)| (k, d) == (&wanted.0, &wanted.1));
         if !failed && !model.diff.loading.contains(&wanted) && model.diff.loading.len() < LOADS {
             model.diff.loading.push(wanted);
-            effects.push(Effect::Load(Box::new(change.clone())));
+            effects.push(Effect::Load(Arc::clone(change)));
         }
     }
     effects

@@ -309,7 +309,7 @@ fn plan_entry(model: &Model, one: &Approved) -> Vec<PageLine> {
             .items
             .iter()
             .any(|i| i.kind == kind && one.items.iter().any(|n| n.id == i.id));
-    if let Some(text) = mode_change(change.before.as_ref(), change.after.as_ref())
+    if let Some(text) = mode_change(change.before.as_deref(), change.after.as_deref())
         && takes_mode
     {
         head.extend_from_slice(text.as_bytes());

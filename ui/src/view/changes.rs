@@ -172,7 +172,7 @@ fn draw_row(buf: &mut Buffer, row: Rect, scene: Scene, what: &Row, over: Option<
                 pen.word("list.dir", " ");
             }
             let mut text = Vec::new();
-            if let Some(from) = own.and_then(Change::from) {
+            if let Some(from) = own.and_then(|change| change.from()) {
                 let (from, shown) = (from.as_bytes(), &dir.path.as_bytes()[..*skip]);
                 text.extend_from_slice(from.strip_prefix(shown).unwrap_or(from));
                 text.extend_from_slice(b"/ -> ");

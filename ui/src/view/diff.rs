@@ -39,7 +39,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene, layout: &mut Layout) {
         }
         return;
     };
-    let change = scene.state.changes.get(key);
+    let change = scene.state.changes.get(key).map(|change| &**change);
     draw_head(buf, head, scene, change);
     let Some(document) = model.diff.drawn() else {
         let text = match &model.diff.failed {

@@ -32,7 +32,7 @@ impl Changes {
             session: record.info.id.clone(),
             state: run,
             layers: record.info.layers.iter().map(LayerInfo::from).collect(),
-            counts: Counts::of(state.changes.values()),
+            counts: Counts::of(state.changes.values().map(|change| &**change)),
             changes: state
                 .changes
                 .values()
@@ -189,8 +189,8 @@ impl ChangeInfo {
             from_b64,
             r#type: change.file_type().name(),
             mode: Sides {
-                before: change.before.as_ref().map(mode),
-                after: change.after.as_ref().map(mode),
+                before: change.before.as_deref().map(mode),
+                after: change.after.as_deref().map(mode),
             },
             size: Sides {
                 before: change.before.as_ref().map(|node| node.size),

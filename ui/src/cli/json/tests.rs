@@ -20,7 +20,7 @@ fn value(of: &impl Serialize) -> Value {
 #[test]
 fn a_change_has_every_documented_field() {
     let mut change = change("workspace", b"src/a.rs", &["h1f3a"]);
-    change.after = Some(node(FileType::File, 0o755, 2));
+    change.after = Some(node(FileType::File, 0o755, 2).into());
     change.risks = vec![Risk::GitHook, Risk::Executable];
     let digest = Digest([7; 32]).to_string();
     assert_eq!(

@@ -2,6 +2,7 @@
 //! begin with, and which directories share a row.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use pvisor::change::{Change, ChangeKind, Class, Risk, came_along};
 use pvisor::layer::{FileType, WORKSPACE, is_of_home};
@@ -267,7 +268,7 @@ impl List {
                 for member in below.clone() {
                     let key = &self.members[member].key;
                     // Of a renamed directory everything is seen that it did not just take along.
-                    let stands_out = |change: &Change| {
+                    let stands_out = |change: &Arc<Change>| {
                         !came_along(&state.changes, change)
                             && (renamed && small || never_folded(change))
                     };
