@@ -26,7 +26,7 @@ mod ways;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use disk::Disk;
 use memory::Peaks;
@@ -140,6 +140,9 @@ impl<'a> Bench<'a> {
     /// Makes the tree before, the files after, and the patch between them.
     fn prepare(world: &'a World, at: &Path, files: usize) -> Self {
         let dir = at.join(format!("of{files}"));
+        // Both are of one size: `rsync` goes by the seconds of their times.
+        let now = SystemTime::now();
+        let times = [now - Duration::from_secs(3_600), now];
         for side in ["old", "new"] {
             for number in 0..files {
                 let at = dir.join(side).join(format!("d{}", number / 100));
@@ -148,7 +151,12 @@ impl<'a> Bench<'a> {
                 }
                 // The first half is there before.
                 if side == "new" || number < files / 2 {
-                    fs::write(at.join(format!("f{number}")), text(number, side)).expect("a file");
+                    let path = at.join(format!("f{number}"));
+                    fs::write(&path, text(number, side)).expect("a file");
+                    let file = fs::File::options().write(true).open(&path);
+                    let file = file.expect("it opens");
+                    file.set_modified(times[usize::from(side == "new")])
+                        .expect("utimens");
                 }
             }
         }

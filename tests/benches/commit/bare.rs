@@ -25,9 +25,11 @@ pub fn apply(new: &Path, target: &Path) -> Duration {
     let root = File::open(target).expect("the target");
     let paths = files(new);
     let note = |ledger: &mut File, word: &str| {
+        let mut text = Vec::new();
         for path in &paths {
-            writeln!(ledger, "{word} {}", path.display()).expect("written");
+            writeln!(text, "{word} {}", path.display()).expect("written");
         }
+        ledger.write_all(&text).expect("written");
         ledger.sync_data().expect("synced");
     };
     note(&mut ledger, "planned");
