@@ -14,7 +14,7 @@
 //! ```
 //!
 //! The engine knows no screen: it prints nothing and never imports a terminal-drawing crate.
-//! `diff`, `review`, `text` and `session::state` do no I/O. `commit` is the only writer to the
+//! `diff`, `merge`, `review`, `text` and `session::state` do no I/O. `commit` is the only writer to the
 //! host's files.
 
 pub mod change;
@@ -25,6 +25,7 @@ pub mod doctor;
 pub mod emulator;
 pub mod fuse;
 pub mod layer;
+pub mod merge;
 pub mod overlay;
 pub mod path;
 pub mod paths;

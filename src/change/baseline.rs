@@ -2,7 +2,7 @@
 //! committed since. Owns `layers/<name>/base`: an append-only index and the bytes kept of files
 //! that the agent modified. Cut at any byte the index loads to a prefix of itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Bound;
@@ -41,6 +41,14 @@ pub(super) struct Record {
     pub pure: bool,
     /// Every entry that the host had below is on record.
     pub tree: bool,
+    /// Earlier baselines, each with the number of the commit that merged the host's edits with the
+    /// agent's: since then this record is the agent's side of that merge, and the host has more.
+    #[serde(default)]
+    pub apart: Vec<(u32, Arc<Node>)>,
+    /// Conflict markers of this length were put into the agent's file: while it holds them it is
+    /// not committed.
+    #[serde(default)]
+    pub marked: Option<u32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -61,6 +69,8 @@ struct Slot {
 pub(super) struct Baseline {
     dir: PathBuf,
     slots: BTreeMap<RelPath, Slot>,
+    /// Of the records: those with conflict markers.
+    marked: BTreeMap<RelPath, u32>,
     root: Option<Node>,
     index: AppendFile,
     copied: u64,
@@ -100,6 +110,10 @@ impl Baseline {
                 Err(_) => {}
             }
         }
+        let marked = slots
+            .iter()
+            .filter_map(|(path, slot)| Some((path.clone(), slot.record.marked?)));
+        let marked = marked.collect();
         let index = OpenOptions::new().create(true).append(true).open(&path)?;
         if whole < bytes.len() {
             index.set_len(whole as u64)?;
@@ -118,6 +132,7 @@ impl Baseline {
         let mut baseline = Self {
             dir,
             slots,
+            marked,
             root,
             index: AppendFile::new(index, whole as u64),
             copied,
@@ -193,13 +208,32 @@ impl Baseline {
         if self.get(path) != Some(&record) {
             self.push(&Line::Set(path.clone(), record.clone()))?;
         }
+        match record.marked {
+            Some(length) => self.marked.insert(path.clone(), length),
+            None => self.marked.remove(path),
+        };
         let seen = self.scan;
         self.slots.insert(path.clone(), Slot { record, seen });
         Ok(())
     }
 
+    /// Lengths of the conflict markers that were put into files.
+    pub fn marks(&self) -> BTreeSet<u32> {
+        self.marked.values().copied().collect()
+    }
+
+    /// Paths whose baseline is the agent's side of a merge, each with the commit that made it.
+    pub fn parted(&self) -> Vec<(RelPath, u32)> {
+        let last = |(path, slot): (&RelPath, &Slot)| {
+            let (number, _) = slot.record.apart.last()?;
+            Some((path.clone(), *number))
+        };
+        self.slots.iter().filter_map(last).collect()
+    }
+
     /// Forgets a path.
     pub fn forget(&mut self, path: &RelPath) -> io::Result<()> {
+        self.marked.remove(path);
         if self.slots.remove(path).is_some() {
             self.push(&Line::Forget(path.clone()))?;
         }
@@ -292,11 +326,29 @@ impl Baseline {
         }
     }
 
+    /// Keeps these bytes.
+    pub fn keep_bytes(&mut self, digest: Digest, bytes: &[u8]) -> io::Result<()> {
+        let path = self.blob(digest);
+        if path.exists() {
+            return Ok(());
+        }
+        let blobs = self.dir.join("blobs");
+        fs::create_dir_all(&blobs)?;
+        let partial = blobs.join(PARTIAL);
+        if let Err(error) = fs::write(&partial, bytes) {
+            let _ = fs::remove_file(&partial);
+            return Err(error);
+        }
+        self.copied += bytes.len() as u64;
+        fs::rename(&partial, &path)
+    }
+
     /// Lets bytes go that were kept ahead of time, unless a record is about the same ones.
     pub fn let_go(&mut self, digest: Digest, size: u64) {
         let needed = |slot: &Slot| {
-            let node = slot.record.node.as_ref();
-            node.is_some_and(|node| node.digest == Some(digest))
+            let apart = slot.record.apart.iter().map(|(_, node)| node);
+            let mut nodes = slot.record.node.iter().chain(apart);
+            nodes.any(|node| node.digest == Some(digest))
         };
         if !self.slots.values().any(needed) && fs::remove_file(self.blob(digest)).is_ok() {
             self.copied = self.copied.saturating_sub(size);

@@ -3,9 +3,11 @@
 
 mod index;
 mod learn;
+pub(super) mod merging;
 mod names;
 mod part;
 mod renames;
+mod resolving;
 mod seal;
 mod sides;
 
@@ -26,7 +28,7 @@ use super::rename::Fingerprint;
 use super::risk::{self, Looks};
 use super::scan::{self, Candidate};
 use super::tracker::is_inside;
-use super::{Change, ChangeError, ChangeKind, Class, Conflict, Risk, compare};
+use super::{Change, ChangeError, ChangeKind, Class, Conflict, Merges, Risk, compare};
 use crate::diff::FileDiff;
 use crate::layer::{
     Digest, FileType, Layer, Node, StageAccess, Tree, UpperEntry, is_of_home, points, read,
@@ -119,6 +121,10 @@ pub(super) struct LayerTracker {
     rules: Option<Rules>,
     known: HashMap<RelPath, Known>,
     host_digests: HostDigests,
+    /// Whether a content holds conflict markers of a length, while there are any in the layer.
+    marks: HashMap<(Digest, u32), bool>,
+    /// What was found out of conflicts, with the nodes of the three sides.
+    merged: HashMap<RelPath, merging::Found>,
     prints: HashMap<Digest, Option<Arc<Fingerprint>>>,
     rename_diffs: HashMap<(Digest, Digest), (FileDiff, Looks)>,
     /// Old path by new path, of the last scan.
@@ -160,6 +166,8 @@ impl LayerTracker {
             rules,
             known: HashMap::new(),
             host_digests: HostDigests::default(),
+            marks: HashMap::new(),
+            merged: HashMap::new(),
             prints: HashMap::new(),
             rename_diffs: HashMap::new(),
             renamed: HashMap::new(),
@@ -244,7 +252,12 @@ impl LayerTracker {
         if let Some((change, looks)) = &mut entry.found {
             let (kind, after) = (&change.kind, change.after.as_deref());
             if let Stands::Different(conflict) = self.check_host(&path, kind, after, record)? {
+                let conflict = conflict.or_else(|| self.marks_left(change, access));
                 let class = self.class(change);
+                let merges = match conflict {
+                    Some(Conflict::HostModified) => self.merges(change, access),
+                    _ => None,
+                };
                 let pairs = matches!(
                     change.file_type(),
                     FileType::File | FileType::Symlink | FileType::Dir
@@ -254,7 +267,7 @@ impl LayerTracker {
                     went: pairs && *kind == ChangeKind::Deleted,
                     inside: is_inside(conflict.as_ref()),
                 };
-                say(change, class, conflict, *looks);
+                say(change, (class, conflict, merges), *looks);
                 self.tally.count(&verdict, true);
                 self.verdicts.insert(path.clone(), verdict);
             }
@@ -456,6 +469,8 @@ impl LayerTracker {
                 pure: old.pure,
                 tree: old.tree && is_dir,
                 node: node.map(Arc::new),
+                apart: old.apart,
+                marked: None,
             };
             let write = self.io("writing the baseline in");
             if !is_dir {
@@ -553,12 +568,23 @@ fn failed(doing: &'static str, path: PathBuf, source: std::io::Error) -> ChangeE
 
 /// Notes on a row what the rules and the host say of it, and the risks that follow. A row of which
 /// nothing else is said stays the same one.
-fn say(change: &mut Arc<Change>, class: Class, conflict: Option<Conflict>, looks: Looks) {
+fn say(
+    change: &mut Arc<Change>,
+    (class, conflict, merges): (Class, Option<Conflict>, Option<Merges>),
+    looks: Looks,
+) {
     let risks = risks(change, class, looks);
-    if (change.class, &change.conflict, &change.risks) != (class, &conflict, &risks) {
+    let said = (
+        change.class,
+        &change.conflict,
+        &change.merges,
+        &change.risks,
+    );
+    if said != (class, &conflict, &merges, &risks) {
         let change = Arc::make_mut(change);
         change.class = class;
         change.conflict = conflict;
+        change.merges = merges;
         change.risks = risks;
     }
 }

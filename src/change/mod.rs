@@ -17,6 +17,7 @@ mod risk;
 mod scan;
 pub mod tracker;
 
+pub use layer_tracker::merging::Sides;
 pub use moved::came_along;
 pub use tracker::{ChangeError, Moves, Tracker};
 
@@ -27,8 +28,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::LayerPath;
 use crate::RelPath;
-use crate::diff::Item;
+use crate::diff::{Item, ItemId};
 use crate::layer::{Digest, FileType, Node};
+use crate::merge::{Region, Standing};
 
 /// What became of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,6 +165,8 @@ pub enum Conflict {
         /// The first such entry.
         path: RelPath,
     },
+    /// The agent's file still holds the conflict markers that were put there.
+    Markers,
     /// Of a rename: what stands against the entry under its old name.
     OldName {
         /// The old name.
@@ -183,6 +187,7 @@ impl Conflict {
             Conflict::HostAddedInside { path } => {
                 format!("the host has added {path} in this directory meanwhile")
             }
+            Conflict::Markers => "conflict markers are left in the agent's file".into(),
             Conflict::OldName { path, conflict } => {
                 format!("of the old name {path}: {}", conflict.describe())
             }
@@ -193,6 +198,59 @@ impl Conflict {
 /// The change set, by path. Rows are never edited, only replaced: the tracker, the session's state and
 /// whoever works on them share them.
 pub type ChangeSet = BTreeMap<LayerPath, Arc<Change>>;
+/// Whether what both sides made of a file goes together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Merges {
+    /// All of the agent's edits and the host's stand side by side.
+    Clean {
+        /// How each hunk stands.
+        hunks: Vec<(ItemId, Standing)>,
+    },
+    /// They do not.
+    Conflicts {
+        /// In how many places edits meet.
+        places: u32,
+        /// The first of them.
+        regions: Vec<Region>,
+        /// How each hunk stands.
+        hunks: Vec<(ItemId, Standing)>,
+    },
+}
+
+impl Merges {
+    /// In a few words.
+    pub fn describe(&self) -> String {
+        match self {
+            Merges::Clean { .. } => "merges cleanly".into(),
+            Merges::Conflicts { places: 1, .. } => "conflicts in 1 place".into(),
+            Merges::Conflicts { places, .. } => format!("conflicts in {places} places"),
+        }
+    }
+
+    /// Whether all of it merges.
+    pub fn is_clean(&self) -> bool {
+        matches!(self, Merges::Clean { .. })
+    }
+
+    /// How a hunk of the review stands to the host's edits.
+    pub fn standing(&self, item: &ItemId) -> Option<Standing> {
+        let (Merges::Clean { hunks } | Merges::Conflicts { hunks, .. }) = self;
+        let mut known = hunks.iter();
+        known.find_map(|(id, standing)| (id == item).then_some(*standing))
+    }
+
+    /// Where edits meet, in words.
+    pub fn places(places: usize, regions: &[Region]) -> String {
+        let shown: Vec<String> = regions.iter().take(8).map(Region::describe).collect();
+        let more = places - shown.len().min(places);
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        format!("both sides changed {}{more}", shown.join(", "))
+    }
+}
 
 /// One path that differs from its baseline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -220,6 +278,9 @@ pub struct Change {
     pub risks: Vec<Risk>,
     /// Set when the host moved since the baseline was taken.
     pub conflict: Option<Conflict>,
+    /// Of a conflict between two versions of a text file whose base is known: whether they merge.
+    #[serde(default)]
+    pub merges: Option<Merges>,
     /// What can be decided on, in file order.
     pub items: Vec<Item>,
 }

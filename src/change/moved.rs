@@ -139,6 +139,7 @@ mod tests {
             digest: Digest::of(path.as_bytes()),
             risks: Vec::new(),
             conflict: None,
+            merges: None,
             items: diff::items(&kind, before.as_ref(), after.as_ref(), None),
             kind,
             before: before.map(Arc::new),

@@ -209,6 +209,8 @@ fn first_sight(entry: &UpperEntry, host: &mut Host, baseline: &mut Baseline) -> 
         pure: is_dir(entry) && !host_dir,
         tree: false,
         node,
+        apart: Vec::new(),
+        marked: None,
     };
     baseline.set(&entry.path, record.clone())?;
     Ok(record)

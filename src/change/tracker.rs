@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::layer_tracker::{LayerTracker, Look};
-use super::{Change, Conflict};
+use super::{Change, Conflict, Sides};
 use crate::LayerPath;
-use crate::layer::{AccessError, Digest, Dirt, Layer, StageAccess};
+use crate::commit::{Recovered, Settled};
+use crate::layer::{AccessError, Digest, Dirt, Layer, Node, StageAccess};
 use crate::protocol::Contents;
 
 /// Why the change set could not be made.
@@ -150,6 +151,128 @@ impl Tracker {
             }
         }
         Ok(())
+    }
+
+    /// The three sides of a file that the host and the agent changed, as they are now; or why
+    /// there is nothing to merge, in words without the path.
+    pub fn sides(&mut self, change: &Change, access: &dyn StageAccess) -> Result<Sides, String> {
+        let mut layers = self.layers.iter_mut();
+        match layers.find(|l| l.name() == change.key.layer) {
+            Some(layer) => layer.sides_now(change, access),
+            None => Err("its layer is not one of the session's".into()),
+        }
+    }
+
+    /// After commit `number` wrote a merge of `key`: the baseline is the agent's side of it, so
+    /// that the host's edits in it never count as something that the agent has taken away.
+    pub fn part(
+        &mut self,
+        key: &LayerPath,
+        number: u32,
+        agreed: &Node,
+        bytes: &[u8],
+    ) -> Result<(), ChangeError> {
+        match self.layers.iter_mut().find(|l| l.name() == key.layer) {
+            Some(layer) => layer.part(&key.path, number, agreed, bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// After commit `number` was undone and its paths rebased: those it had merged have the
+    /// baseline from before it.
+    pub fn rejoin(&mut self, paths: &[LayerPath], number: u32) -> Result<(), ChangeError> {
+        for key in paths {
+            if let Some(layer) = self.layers.iter_mut().find(|l| l.name() == key.layer) {
+                layer.rejoin(&key.path, number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Baselines that were written for the merges of commits that never came to be (their numbers
+    /// are not known) are taken back.
+    pub fn rejoin_unwritten(&mut self, is_known: &dyn Fn(u32) -> bool) -> Result<(), ChangeError> {
+        let mut layers = self.layers.iter_mut();
+        layers.try_for_each(|layer| layer.rejoin_unwritten(is_known))
+    }
+
+    /// Keeps the host's side of a file, before [`Tracker::agree_on_host`] depends on it.
+    pub fn keep_host(
+        &mut self,
+        key: &LayerPath,
+        host: &(Node, Vec<u8>),
+    ) -> Result<(), ChangeError> {
+        match self.layer_of(key) {
+            Some(layer) => layer.keep_host(host),
+            None => Ok(()),
+        }
+    }
+
+    /// What both sides made of a file was put together in the agent's file: the baseline is the
+    /// host's side that went into it. `marked`: with conflict markers of this length.
+    pub fn agree_on_host(
+        &mut self,
+        key: &LayerPath,
+        host: &Node,
+        marked: Option<u32>,
+    ) -> Result<(), ChangeError> {
+        match self.layer_of(key) {
+            Some(layer) => layer.agree_on_host(&key.path, host, marked),
+            None => Ok(()),
+        }
+    }
+
+    /// A person has decided between two entries as wholes: the baseline is what the host has now.
+    /// The reason why not, in words without the path, where that is a directory.
+    pub fn take_host(&mut self, key: &LayerPath) -> Result<Result<(), String>, ChangeError> {
+        match self.layer_of(key) {
+            Some(layer) => layer.take_host(&key.path),
+            None => Ok(Ok(())),
+        }
+    }
+
+    /// The agent's bytes of a change whose file holds conflict markers, and the markers' length;
+    /// or why they cannot be had.
+    pub fn marked(
+        &mut self,
+        change: &Change,
+        access: &dyn StageAccess,
+    ) -> Result<(Vec<u8>, u32), String> {
+        let gone = || "it holds no conflict markers".to_owned();
+        let layer = self.layer_of(&change.key).ok_or_else(gone)?;
+        let text = layer.agents_bytes(change, access)?;
+        let length = layer.markers_of(&text).ok_or_else(gone)?;
+        Ok((text, length))
+    }
+
+    /// The agent's file of this name holds no conflict markers any more.
+    pub fn unmark(&mut self, key: &LayerPath) -> Result<(), ChangeError> {
+        match self.layer_of(key) {
+            Some(layer) => layer.unmark(&key.path),
+            None => Ok(()),
+        }
+    }
+
+    fn layer_of(&mut self, key: &LayerPath) -> Option<&mut LayerTracker> {
+        self.layers.iter_mut().find(|l| l.name() == key.layer)
+    }
+
+    /// After an unfinished commit or undo was settled: the baselines are what that left.
+    pub fn settled(&mut self, one: &Recovered) -> Result<(), ChangeError> {
+        if one.outcome == Settled::RolledBack {
+            return self.rejoin(&one.paths, one.number);
+        }
+        let parted = |key: &&LayerPath| {
+            let mut layers = self.layers.iter();
+            let layer = layers.find(|l| l.name() == key.layer);
+            layer.is_some_and(|l| l.is_parted(&key.path, one.number))
+        };
+        let plain: Vec<LayerPath> = one.touched.iter().filter(|k| !parted(k)).cloned().collect();
+        self.rebase(&plain)?;
+        match one.undoes {
+            Some(undone) => self.rejoin(&one.touched, undone),
+            None => Ok(()),
+        }
     }
 
     /// Reads these paths anew at the next scan whatever their times say: for a commit that found

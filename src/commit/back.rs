@@ -26,6 +26,7 @@ pub(super) fn all(
     kept: &mut Vec<Refusal>,
 ) -> Result<(), (LayerPath, io::Error)> {
     let moved = preflight::moved(steps);
+    let becoming = becoming(steps);
     let none = BTreeSet::new();
     let patience = Patience::new();
     for root in roots.values() {
@@ -42,6 +43,7 @@ pub(super) fn all(
             store,
             number,
             moved: moved.get(&step.layer).unwrap_or(&none),
+            becoming: becoming.get(step.layer.as_str()).unwrap_or(&none),
             patience: &patience,
         };
         if let Some(reason) = back.step().map_err(|e| (step.key(), e))? {
@@ -55,6 +57,25 @@ pub(super) fn all(
     Ok(())
 }
 
+/// Paths, by layer, at which the steps put a directory in the place of something else.
+fn becoming(steps: &[Step]) -> BTreeMap<&str, BTreeSet<RelPath>> {
+    let mut becoming: BTreeMap<&str, BTreeSet<RelPath>> = BTreeMap::new();
+    let is_dir = |pieces: &[Piece]| {
+        let top = pieces.first()?;
+        Some(top.node.file_type == FileType::Dir)
+    };
+    for step in steps {
+        if let Action::Swap { before, after, .. } = &step.action
+            && is_dir(before) == Some(false)
+            && is_dir(after) == Some(true)
+        {
+            let of_layer = becoming.entry(&step.layer).or_default();
+            of_layer.insert(step.path.clone());
+        }
+    }
+    becoming
+}
+
 struct Back<'a> {
     root: &'a Root,
     step: &'a Step,
@@ -62,6 +83,8 @@ struct Back<'a> {
     store: &'a Path,
     number: u32,
     moved: &'a BTreeSet<RelPath>,
+    /// What is to become a directory and is none.
+    becoming: &'a BTreeSet<RelPath>,
     /// For files that somebody writes.
     patience: &'a Patience,
 }
@@ -92,15 +115,19 @@ impl Back<'_> {
     }
 
     /// The place of a path; `None` when its directory is gone, and with it whatever was there, or
-    /// has not come to replace yet what is no directory.
+    /// has not come yet to replace what is no directory. Where somebody else has put something in
+    /// the directory's place what is to be taken back lies elsewhere, and that is an error.
     fn place(&self, path: &RelPath) -> io::Result<Option<Place>> {
         match self.root.at(path) {
             Ok(place) => Ok(Some(place)),
             Err(e)
-                if matches!(
-                    e.raw_os_error(),
-                    Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP)
-                ) =>
+                if match e.raw_os_error() {
+                    Some(libc::ENOENT) => true,
+                    Some(libc::ENOTDIR | libc::ELOOP) => {
+                        path.ancestors().any(|dir| self.becoming.contains(&dir))
+                    }
+                    _ => false,
+                } =>
             {
                 Ok(None)
             }

@@ -22,6 +22,8 @@ pub(super) enum Content {
         /// host as well.
         shared: Option<(u64, u64)>,
     },
+    /// These: a merge of the host's and the agent's.
+    Bytes(Vec<u8>),
     /// The host's bytes with some of the agent's edits.
     Picked(Box<Picked>),
 }

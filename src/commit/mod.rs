@@ -6,6 +6,7 @@
 //! effect       what an approval means for a path
 //! plan         closure: what has to come along
 //! anchor       the host's files that new names join
+//! merged       the host's edits and the approved ones together
 //! names        where further names of a file lie
 //! steps        subtrees, order
 //! preflight    refuse what can be known; temporary names
@@ -45,6 +46,7 @@ mod kept;
 mod late;
 mod lease;
 mod ledger;
+mod merged;
 mod names;
 mod place;
 mod plan;
@@ -68,6 +70,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use self::late::{LateSave, late_saves, late_saves_of};
+pub use self::merged::{Merged, merged};
 
 use self::ledger::{Action, Source, Standing, Step};
 use self::preflight::AgentSide;
@@ -117,6 +120,8 @@ pub enum Outcome {
         number: u32,
         /// What was written, in order.
         paths: Vec<LayerPath>,
+        /// Those of them that were merged with the host's own edits.
+        merged: Vec<LayerPath>,
     },
     /// Nothing was written, or all of it was rolled back.
     Refused {
@@ -127,6 +132,8 @@ pub enum Outcome {
     Planned {
         /// What would be written, in order.
         paths: Vec<LayerPath>,
+        /// Those of them that would be merged with the host's own edits.
+        merged: Vec<LayerPath>,
     },
     /// There was nothing to do.
     Nothing,
@@ -150,6 +157,9 @@ pub struct Batch<'a> {
     pub changes: &'a ChangeSet,
     /// What was approved.
     pub approved: Vec<Approved>,
+    /// Of approved changes in conflict: the merge to be written, or why there is none. What is not
+    /// here is refused.
+    pub merged: &'a BTreeMap<LayerPath, Result<Merged, String>>,
     /// The door to the uppers.
     pub access: &'a dyn StageAccess,
     /// `<session>/commits`.
@@ -296,6 +306,7 @@ pub fn plan(batch: &Batch<'_>) -> Result<Outcome, CommitError> {
     Ok(match prepared(batch, roots)? {
         Ok((transaction, ..)) => Outcome::Planned {
             paths: transaction.paths,
+            merged: transaction.merged,
         },
         Err(outcome) => outcome,
     })
@@ -314,6 +325,7 @@ fn prepared<'a>(
         roots,
         steps: plan.steps,
         paths: plan.paths,
+        merged: plan.merged,
         store: batch.store,
         number: batch.number,
         undoes: None,
@@ -415,6 +427,7 @@ pub fn undo(
         roots,
         steps,
         paths: loaded.paths,
+        merged: Vec::new(),
         store,
         number,
         undoes: Some(undoes),
@@ -535,6 +548,12 @@ fn touched(paths: &[LayerPath], steps: &[Step]) -> Vec<LayerPath> {
     touched.sort();
     touched.dedup();
     touched
+}
+
+/// Whether the store knows a commit of this number, finished or not. One that was rolled back is
+/// as if it had never been.
+pub fn is_known(store: &Path, number: u32) -> bool {
+    ledger::standing(store, number) != Standing::Missing
 }
 
 /// The lowest number from `at_least` on that no commit of the store has, nor any beyond it.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::change::{Change, ChangeKind, Conflict};
+use crate::change::{Change, ChangeKind, Conflict, Merges};
 use crate::layer::{AccessError, FileType, Node};
 use crate::{LayerPath, RelPath};
 
@@ -25,6 +25,8 @@ pub(super) struct Plan {
     /// Changes that are carried out, approved or joined, in the order of their paths; both names
     /// of a rename.
     pub paths: Vec<LayerPath>,
+    /// Those of them that are merged with the host's edits.
+    pub merged: Vec<LayerPath>,
     pub refusals: Vec<Refusal>,
 }
 
@@ -35,6 +37,7 @@ pub(super) fn make(batch: &Batch<'_>, roots: &BTreeMap<String, Root>) -> Result<
         roots,
         effects: BTreeMap::new(),
         paths: BTreeSet::new(),
+        merged: Vec::new(),
         refusals: BTreeMap::new(),
         parents: BTreeMap::new(),
         renamed_away: batch
@@ -54,6 +57,7 @@ pub(super) fn make(batch: &Batch<'_>, roots: &BTreeMap<String, Root>) -> Result<
         contents,
         anchors,
         paths: planner.paths.into_iter().collect(),
+        merged: planner.merged,
         refusals: planner
             .refusals
             .into_iter()
@@ -77,6 +81,7 @@ struct Planner<'a> {
     roots: &'a BTreeMap<String, Root>,
     effects: BTreeMap<LayerPath, Effect>,
     paths: BTreeSet<LayerPath>,
+    merged: Vec<LayerPath>,
     refusals: BTreeMap<LayerPath, String>,
     parents: BTreeMap<LayerPath, Parent>,
     /// Old paths of every rename in the change set.
@@ -100,7 +105,15 @@ impl Planner<'_> {
                         let old = LayerPath::new(key.layer.clone(), path.clone());
                         self.refuse(&old, conflict.describe());
                     }
-                    conflict => self.refuse(&key, conflict.describe()),
+                    conflict => match self.batch.merged.get(&key) {
+                        Some(Ok(merged)) => {
+                            let effects = vec![(key.path.clone(), merged.effect())];
+                            self.take(change, effects);
+                            self.merged.push(key);
+                        }
+                        Some(Err(reason)) => self.refuse(&key, reason),
+                        None => self.refuse(&key, unmerged(change, conflict)),
+                    },
                 }
                 continue;
             }
@@ -429,6 +442,24 @@ impl Planner<'_> {
             return Survey::Refused;
         }
         Survey::Whole
+    }
+}
+
+/// Why a change in conflict is refused when nothing is to be merged, and whether that would help.
+fn unmerged(change: &Change, conflict: &Conflict) -> String {
+    let why = conflict.describe();
+    match &change.merges {
+        None => why,
+        Some(Merges::Clean { .. }) => {
+            format!("{why}; it merges cleanly with the agent's: `commit --merge` takes it")
+        }
+        Some(Merges::Conflicts {
+            places, regions, ..
+        }) if !regions.is_empty() => {
+            let places = Merges::places(*places as usize, regions);
+            format!("{why} and does not merge as a whole: {places}")
+        }
+        Some(Merges::Conflicts { .. }) => format!("{why} and does not merge as a whole"),
     }
 }
 

@@ -369,6 +369,12 @@ impl<'a> Stager<'a> {
                 }
                 Ok(Digest::of(&bytes))
             }
+            Content::Bytes(bytes) => {
+                if !bytes.is_empty() {
+                    host::write_at(file, bytes, 0)?;
+                }
+                Ok(Digest::of(bytes))
+            }
             Content::None => Ok(Digest::of(b"")),
         }
     }

@@ -27,6 +27,8 @@ pub(super) struct Transaction<'a> {
     pub roots: BTreeMap<String, Root>,
     pub steps: Vec<Step>,
     pub paths: Vec<LayerPath>,
+    /// Those of them that are merged.
+    pub merged: Vec<LayerPath>,
     pub store: &'a Path,
     pub number: u32,
     pub undoes: Option<u32>,
@@ -99,6 +101,7 @@ impl Transaction<'_> {
             Ok(()) => Outcome::Committed {
                 number: self.number,
                 paths: self.paths,
+                merged: self.merged,
             },
             Err(error) => self.unsettled(&format!("everything was written, but {error}")),
         })

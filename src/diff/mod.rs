@@ -21,6 +21,7 @@ mod tests;
 pub(crate) use compute::counted;
 pub use compute::{Eof, FileDiff, Hunk, as_text, diff, is_binary};
 pub use item::{items, mode_is_acl};
+pub(crate) use lines::{Lines, join};
 pub use patch::{PatchEntry, patch};
 pub use rows::{DiffRow, RowKind, rows};
 pub use select::{SelectError, select};

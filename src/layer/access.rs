@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Node, Timestamp};
+use super::{Node, Overwrite, Timestamp};
 use crate::RelPath;
 
 /// One entry of an upper, as a walk reports it. Parents come before their children.
@@ -77,8 +77,8 @@ impl AccessError {
 /// Access to the uppers of one session, with the rights of the agent's namespace.
 ///
 /// Implementations never follow a symbolic link in a path's components and never cross a mount.
-/// **The upper is never edited while it is mounted**: [`StageAccess::restore`] then works through
-/// the merged view.
+/// **The upper is never edited while it is mounted**: [`StageAccess::restore`] and
+/// [`StageAccess::overwrite`] then work through the merged view.
 pub trait StageAccess: Send + Sync {
     /// Every entry of the layer's upper, parents first, siblings in byte order.
     fn walk(&self, layer: &str) -> Result<Vec<UpperEntry>, AccessError>;
@@ -101,6 +101,10 @@ pub trait StageAccess: Send + Sync {
     /// Puts `path` back to what the lower holds now, in the agent's view: made again, overwritten
     /// in place or removed, subtree included.
     fn restore(&self, layer: &str, path: &RelPath) -> Result<(), AccessError>;
+
+    /// Gives the file `path`, which the upper has, this content in the agent's view: in place, as
+    /// [`StageAccess::restore`] does. Refused where it holds something else than expected.
+    fn overwrite(&self, layer: &str, path: &RelPath, new: &Overwrite) -> Result<(), AccessError>;
 
     /// What the layer's upper takes on its disk, in bytes. Where nobody measures better, the sizes
     /// of its files.

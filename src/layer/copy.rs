@@ -132,7 +132,7 @@ pub(crate) fn carry_merged(
     carry(source, target, node, Into::Merged)
 }
 
-fn stored_name(name: Vec<u8>, into: Into) -> Vec<u8> {
+pub(super) fn stored_name(name: Vec<u8>, into: Into) -> Vec<u8> {
     match (into, name.strip_prefix(b"user.overlay.")) {
         (Into::Upper, Some(rest)) => [b"user.overlay.overlay.", rest].concat(),
         _ => name,
@@ -218,7 +218,7 @@ pub(super) fn set_xattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> io::Re
     }
 }
 
-fn remove_xattr(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+pub(super) fn remove_xattr(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     let name = std::ffi::CString::new(name)?;
     // SAFETY: the descriptor is borrowed for the call; the name ends in NUL.
     let result = unsafe { libc::fremovexattr(fd.as_raw_fd(), name.as_ptr()) };

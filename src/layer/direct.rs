@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::fcntl::OFlag;
 
+use super::overwrite::{Overwrite, overwrite_unmounted};
 use super::read::open_file;
 use super::restore::restore_unmounted;
 use super::tree::{Tree, resolve};
@@ -70,6 +71,10 @@ impl StageAccess for DirectAccess {
     fn restore(&self, layer: &str, path: &RelPath) -> Result<(), AccessError> {
         let trees = self.trees(layer)?;
         restore_unmounted(trees.lower.root(), trees.upper.root(), path)
+    }
+
+    fn overwrite(&self, layer: &str, path: &RelPath, new: &Overwrite) -> Result<(), AccessError> {
+        overwrite_unmounted(self.trees(layer)?.upper.root(), path, new)
     }
 
     fn sync(&self, layer: &str) -> Result<(), AccessError> {

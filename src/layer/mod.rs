@@ -11,6 +11,7 @@ pub(crate) mod hasher;
 pub mod near;
 pub mod node;
 pub(crate) mod origin;
+pub mod overwrite;
 pub mod points;
 pub mod read;
 pub mod remove;
@@ -26,6 +27,7 @@ pub use direct::DirectAccess;
 pub use dirt::Dirt;
 pub use near::NearAccess;
 pub use node::{Digest, FileType, Node, Timestamp};
+pub use overwrite::Overwrite;
 pub use tree::Tree;
 
 use std::path::{Path, PathBuf};

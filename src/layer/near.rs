@@ -5,7 +5,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::{AccessError, DirectAccess, Layer, StageAccess, UpperEntry};
+use super::{AccessError, DirectAccess, Layer, Overwrite, StageAccess, UpperEntry};
 use crate::RelPath;
 
 /// See the module.
@@ -57,6 +57,10 @@ impl StageAccess for NearAccess {
 
     fn restore(&self, layer: &str, path: &RelPath) -> Result<(), AccessError> {
         self.helper.restore(layer, path)
+    }
+
+    fn overwrite(&self, layer: &str, path: &RelPath, new: &Overwrite) -> Result<(), AccessError> {
+        self.helper.overwrite(layer, path, new)
     }
 
     fn sync(&self, layer: &str) -> Result<(), AccessError> {

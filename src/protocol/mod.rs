@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use crate::LayerPath;
 use crate::commit::{Outcome, Recovered};
 use crate::diff::ItemRef;
-use crate::layer::{AccessError, Digest};
+use crate::layer::{AccessError, Digest, Node};
 use crate::policy::{Answer, Observations, Pattern, Scope};
 use crate::sandbox::spec::TerminalSize;
 use crate::session::state::{SessionState, Update};
 
 /// Version of these messages; part of the socket's path, so that versions never meet by accident.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// What a client may do. Enforced by the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -105,12 +105,26 @@ pub enum Request {
     },
     /// Take changes back in the agent's view.
     Revert(Vec<Target>),
+    /// Settle a conflict in the agent's view: the result is the change from then on, to be decided
+    /// on like any other. The host is not written.
+    Resolve {
+        /// The change.
+        key: LayerPath,
+        /// The digest the person was shown.
+        expect: Digest,
+        /// How.
+        how: Resolution,
+    },
+    /// What [`Resolution::Edited`] begins with.
+    Marked(LayerPath),
     /// Commit.
     Commit {
         /// Approve everything not rejected and not ignored first.
         all: bool,
         /// With `all`: ignored changes too.
         ignored: bool,
+        /// Where the host has changed a file as well: write the merge, if it is clean.
+        merge: bool,
         /// Plan and check only.
         dry_run: bool,
         /// For how many commits, this one included, undo is kept; `None` is the session's setting.
@@ -120,6 +134,8 @@ pub enum Request {
     Undo,
     /// Both sides of a change, for a diff.
     Contents(LayerPath),
+    /// What a commit of the whole change with `merge` would make of the host's file.
+    Merged(LayerPath),
     /// End the command.
     Stop,
     /// Throw the staged side away; refused while the command runs.
@@ -151,6 +167,40 @@ pub enum Request {
     PassOn(i32),
 }
 
+/// What is made of a file that host and agent both changed. Where their edits do not meet both
+/// stay, whatever is chosen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Resolution {
+    /// The merge, if it is clean.
+    Merge,
+    /// The host's edits where edits meet.
+    Ours,
+    /// The agent's edits where edits meet.
+    Theirs,
+    /// Both between markers where edits meet. While they are there the file is not committed.
+    Markers,
+    /// What a person made of both.
+    Edited {
+        /// The file.
+        #[serde(with = "crate::path::exact_bytes")]
+        bytes: Vec<u8>,
+        /// The host's content that went into it.
+        host: Digest,
+    },
+}
+
+/// A merge with markers where edits meet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkedFile {
+    /// Digest of the change this belongs to.
+    pub digest: Digest,
+    /// Digest of the host's content that went into it.
+    pub host: Digest,
+    /// The text.
+    #[serde(with = "crate::path::exact_bytes")]
+    pub bytes: Vec<u8>,
+}
+
 /// Both sides of a change. Absent sides are `None`; a link's bytes are its target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contents {
@@ -166,6 +216,23 @@ pub struct Contents {
     pub too_large: bool,
 }
 
+/// A file of which host and agent changed something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergedFile {
+    /// Digest of the change this belongs to.
+    pub digest: Digest,
+    /// The host's file now.
+    pub host: Node,
+    /// Its bytes.
+    #[serde(with = "crate::path::exact_bytes")]
+    pub host_bytes: Vec<u8>,
+    /// What would be written.
+    pub node: Node,
+    /// Its bytes.
+    #[serde(with = "crate::path::exact_bytes")]
+    pub bytes: Vec<u8>,
+}
+
 /// Answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
@@ -177,6 +244,10 @@ pub enum Reply {
     Outcome(Outcome),
     /// Answer to [`Request::Contents`].
     Contents(Contents),
+    /// Answer to [`Request::Merged`]: the merge, or why there is none.
+    Merged(Box<Result<MergedFile, String>>),
+    /// Answer to [`Request::Marked`]: the text, or why there is none.
+    Marked(Box<Result<MarkedFile, String>>),
     /// Answer to [`Request::Observed`]; `None` when nothing is counted in this session.
     Observed(Option<Box<Observations>>),
     /// Answer to [`Request::Recover`]: what was settled.

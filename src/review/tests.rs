@@ -39,6 +39,7 @@ fn change(path: &str, items: Vec<Item>) -> Change {
         digest: Digest::of(path.as_bytes()),
         risks: Vec::new(),
         conflict: None,
+        merges: None,
         items,
     }
 }

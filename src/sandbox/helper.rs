@@ -31,7 +31,7 @@ use super::{
 use crate::RelPath;
 use crate::fuse;
 use crate::layer::direct::open_regular;
-use crate::layer::{AccessError, Driver, Layer, restore, usage, walk};
+use crate::layer::{AccessError, Driver, Layer, overwrite, restore, usage, walk};
 use crate::protocol::codec;
 use crate::pty::Pty;
 
@@ -449,11 +449,19 @@ fn answer(
                 .lower
                 .as_ref()
                 .ok_or_else(|| refused("restoring", &path, Errno::ENOENT))?;
-            // A view whose server has ended is no view any more: nothing else can write the upper.
-            let is_dead = layer.driver == Driver::Fuse && files.is_none_or(FileServer::has_ended);
-            match layer.merged.as_ref().filter(|_| !is_dead) {
+            match live_view(layer, files) {
                 Some(merged) => restore::restore_live(lower.as_fd(), merged.as_fd(), &path)?,
                 None => restore::restore_unmounted(lower.as_fd(), layer.upper.as_fd(), &path)?,
+            }
+            Answer::Done
+        }
+        Question::Overwrite(layer, path, new) => {
+            let layer = named(&layer)?;
+            let _still =
+                shim::still(layer).map_err(|e| AccessError::io("waiting for", &path, &e))?;
+            match live_view(layer, files) {
+                Some(merged) => overwrite::overwrite_live(merged.as_fd(), &path, &new)?,
+                None => overwrite::overwrite_unmounted(layer.upper.as_fd(), &path, &new)?,
             }
             Answer::Done
         }
@@ -474,6 +482,13 @@ fn answer(
             Answer::Done
         }
     })
+}
+
+/// The view to write through, where there is one. That of a server which has ended is none any
+/// more: nothing else can write the upper.
+fn live_view<'a>(layer: &'a MountedLayer, files: Option<&FileServer>) -> Option<&'a OwnedFd> {
+    let is_dead = layer.driver == Driver::Fuse && files.is_none_or(FileServer::has_ended);
+    layer.merged.as_ref().filter(|_| !is_dead)
 }
 
 fn refused(doing: &str, path: &RelPath, errno: Errno) -> AccessError {

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 
 use super::wire::{Answer, Question, receive_fds};
 use crate::RelPath;
-use crate::layer::{AccessError, StageAccess, UpperEntry};
+use crate::layer::{AccessError, Overwrite, StageAccess, UpperEntry};
 use crate::protocol::codec;
 
 /// Asks the helper. Dropping it ends the helper, and with it every process of the sandbox.
@@ -72,6 +72,11 @@ impl StageAccess for HelperAccess {
     fn restore(&self, layer: &str, path: &RelPath) -> Result<(), AccessError> {
         self.ask(&Question::Restore(layer.to_owned(), path.clone()))
             .map(drop)
+    }
+
+    fn overwrite(&self, layer: &str, path: &RelPath, new: &Overwrite) -> Result<(), AccessError> {
+        let question = Question::Overwrite(layer.to_owned(), path.clone(), Box::new(new.clone()));
+        self.ask(&question).map(drop)
     }
 
     fn allocated(&self, layer: &str) -> Result<u64, AccessError> {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::failure::Failure;
 use super::{Boundary, ExitStatus};
 use crate::RelPath;
-use crate::layer::{AccessError, UpperEntry};
+use crate::layer::{AccessError, Overwrite, UpperEntry};
 
 /// First message of the helper: the view stands, or it does not. The first process' pidfd and, if
 /// there is a terminal, its master follow.
@@ -100,6 +100,7 @@ pub(super) enum Question {
     Look(String, Vec<(RelPath, bool)>),
     Open(String, RelPath),
     Restore(String, RelPath),
+    Overwrite(String, RelPath, Box<Overwrite>),
     Sync(String),
     Allocated(String),
 }

@@ -133,6 +133,17 @@ impl Session {
                 let result = error.map_or(Ok(Reply::Concerned(paths)), |e| Err(Failure::Access(e)));
                 self.reply(reply_to, result);
             }
+            JobDone::Resolved {
+                key,
+                result,
+                scanned,
+                reply_to,
+            } => {
+                self.take_changes(scanned);
+                let result = result.map(|()| Reply::Concerned(vec![key.clone()]));
+                let result = result.map_err(|why| Failure::Other(format!("{key}: {why}")));
+                self.reply(reply_to, result);
+            }
             JobDone::Committed {
                 outcome,
                 undoes,

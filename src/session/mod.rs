@@ -21,6 +21,7 @@ mod records;
 pub mod recover;
 mod reduce;
 mod requests;
+mod resolve;
 mod serve;
 pub mod server;
 mod socket;

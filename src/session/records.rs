@@ -49,11 +49,22 @@ impl Records {
             let store = info.dir.join("commits");
             recovered = commit::recover(&info.layers, &store).map_err(io::Error::other)?;
             let mut opened = Tracker::open(&info.layers).map_err(io::Error::other)?;
+            for back in recovered
+                .iter()
+                .filter(|one| one.outcome == commit::Settled::RolledBack)
+            {
+                opened.settled(back).map_err(io::Error::other)?;
+            }
+            // What never began, or was rolled back by somebody before.
+            let is_known = |number| commit::is_known(&store, number);
+            opened
+                .rejoin_unwritten(&is_known)
+                .map_err(io::Error::other)?;
             // What was finished, by this or by somebody before, and is not on record yet.
             let last = state.commits.iter().map(|c| c.number).max().unwrap_or(0);
             let unheard = commit::finished_from(&store, last + 1).map_err(io::Error::other)?;
             for finished in unheard {
-                opened.rebase(&finished.touched).map_err(io::Error::other)?;
+                opened.settled(&finished).map_err(io::Error::other)?;
                 if recovered.iter().all(|one| one.number != finished.number) {
                     recovered.push(finished);
                 }

@@ -68,6 +68,7 @@ fn change(path: &str, version: u8) -> Change {
         conflict: Some(crate::change::Conflict::HostAddedInside {
             path: RelPath::new(*b"\xff").unwrap(),
         }),
+        merges: None,
         items: vec![hunk("h1"), hunk("h2")],
     }
 }

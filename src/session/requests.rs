@@ -29,6 +29,7 @@ fn writes(request: &Request) -> bool {
             | Request::Undo
             | Request::Recover
             | Request::Revert(_)
+            | Request::Resolve { .. }
             | Request::Discard
     )
 }
@@ -48,7 +49,10 @@ impl Session {
         match request {
             Request::Rescan => self.scan(Then::Answer(Some((client, id)))),
             // Without the digest of what was shown, what is there at this moment is meant.
-            Request::Decide { expect: None, .. } | Request::Revert(_) | Request::Commit { .. } => {
+            Request::Decide { expect: None, .. }
+            | Request::Revert(_)
+            | Request::Resolve { .. }
+            | Request::Commit { .. } => {
                 self.scan(Then::Resume(client, id, request));
             }
             request => self.carry_out(client, id, request),
@@ -60,9 +64,12 @@ impl Session {
             return Err(Failure::NotRunning);
         };
         let needed = match request {
-            Request::Rescan | Request::Contents(_) | Request::Observed | Request::Detach => {
-                Role::Observer
-            }
+            Request::Rescan
+            | Request::Contents(_)
+            | Request::Merged(_)
+            | Request::Marked(_)
+            | Request::Observed
+            | Request::Detach => Role::Observer,
             Request::Decide { .. } => Role::Reviewer,
             _ => Role::Driver,
         };
@@ -73,10 +80,13 @@ impl Session {
             request,
             Request::Decide { .. }
                 | Request::Revert(_)
+                | Request::Resolve { .. }
                 | Request::Commit { .. }
                 | Request::Undo
                 | Request::Recover
                 | Request::Contents(_)
+                | Request::Merged(_)
+                | Request::Marked(_)
                 | Request::Discard
         );
         if on_stage && self.state.run == Some(RunState::Discarded) {
@@ -147,9 +157,10 @@ impl Session {
             Request::Commit {
                 all,
                 ignored,
+                merge,
                 dry_run,
                 keep_undo,
-            } => match self.commit(all, ignored, dry_run, keep_undo, to) {
+            } => match self.commit(all, ignored, (merge, dry_run), keep_undo, to) {
                 Some(result) => result,
                 None => return,
             },
@@ -177,6 +188,33 @@ impl Session {
                     return;
                 }
                 None => Err(Failure::UnknownPath(key)),
+            },
+            Request::Merged(key) => match self.state.changes.get(&key) {
+                Some(change) => {
+                    let change = Arc::clone(change);
+                    self.push_job(Job::Merge(change, to));
+                    return;
+                }
+                None => Err(Failure::UnknownPath(key)),
+            },
+            Request::Marked(key) => match self.state.changes.get(&key) {
+                Some(change) => {
+                    let change = Arc::clone(change);
+                    self.push_job(Job::Marked(change, to));
+                    return;
+                }
+                None => Err(Failure::UnknownPath(key)),
+            },
+            Request::Resolve { key, expect, how } => match self.state.changes.get(&key) {
+                None => Err(Failure::UnknownPath(key)),
+                Some(change) if change.digest != expect => Err(Failure::Changed {
+                    path: key,
+                    now: change.digest,
+                }),
+                Some(change) => {
+                    self.push_job(Job::Resolve(Arc::clone(change), how, to));
+                    return;
+                }
             },
             Request::Answer {
                 ask,
@@ -275,7 +313,7 @@ impl Session {
         &mut self,
         all: bool,
         ignored: bool,
-        dry_run: bool,
+        (merge, dry_run): (bool, bool),
         keep_undo: Option<u32>,
         to: ReplyTo,
     ) -> Option<Result<Reply, Failure>> {
@@ -299,6 +337,7 @@ impl Session {
             changes: self.state.changes.clone(),
             approved,
             number,
+            merge,
             dry_run,
             prune_before: self.prune_before(number, keep_undo),
             reply_to: to,
@@ -311,7 +350,7 @@ impl Session {
     /// Agrees on how a commit or an undo ended.
     pub(super) fn committed(&mut self, outcome: &Outcome, undoes: Option<u32>, to: ReplyTo) {
         match outcome {
-            Outcome::Committed { number, paths } => {
+            Outcome::Committed { number, paths, .. } => {
                 let record = CommitRecord {
                     number: *number,
                     undoes,

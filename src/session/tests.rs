@@ -173,6 +173,7 @@ impl Scene {
             outcome: Outcome::Committed {
                 number,
                 paths: approved.into_iter().map(|a| a.change.key.clone()).collect(),
+                merged: Vec::new(),
             },
             undoes: None,
             scanned: Ok(Moves::everything(left.into_iter().map(Arc::new).collect())),
@@ -214,6 +215,7 @@ fn change(path: &str, version: u8) -> Change {
         digest: Digest::of(&[version]),
         risks: Vec::new(),
         conflict: None,
+        merges: None,
         items: vec![Item {
             id: ItemId("w1".into()),
             kind: ItemKind::Whole,
@@ -234,6 +236,7 @@ fn approve(path: &str, shown: Option<u8>) -> Request {
 const COMMIT: Request = Request::Commit {
     all: true,
     ignored: false,
+    merge: false,
     dry_run: false,
     keep_undo: None,
 };
@@ -313,7 +316,10 @@ fn one_commit_at_a_time_each_with_a_number_of_its_own() {
     scene.scanned(vec![change("b", 1)]);
     let (number, _) = scene.committed(Vec::new());
     assert_eq!(number, 2);
-    let Ok(Reply::Outcome(Outcome::Committed { number: 2, paths })) = scene.reply(2, second) else {
+    let Ok(Reply::Outcome(Outcome::Committed {
+        number: 2, paths, ..
+    })) = scene.reply(2, second)
+    else {
         panic!("the second commit did not follow");
     };
     assert_eq!(paths, [key("b")]);
@@ -352,6 +358,7 @@ fn undo_is_kept_for_as_many_commits_as_asked() {
             Request::Commit {
                 all: true,
                 ignored: false,
+                merge: false,
                 dry_run: false,
                 keep_undo,
             },
@@ -447,6 +454,7 @@ fn without_a_stage_every_request_is_answered() {
     let commit = Request::Commit {
         all: false,
         ignored: false,
+        merge: false,
         dry_run: false,
         keep_undo: None,
     };

@@ -1,6 +1,9 @@
 //! The worker: scans, commits and everything else that may take long, one job after another, off
 //! the session thread. Owns the tracker; reports each job's end as an event.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,15 +16,22 @@ use super::recover;
 use super::state::SessionInfo;
 use super::store::Store;
 use crate::LayerPath;
-use crate::change::{Change, ChangeError, ChangeSet, Moves, Tracker};
-use crate::commit::{self, Approved, Batch, CommitError, LateSave, Outcome, Recovered, Selection};
+use crate::change::{Change, ChangeError, ChangeSet, Moves, Sides, Tracker};
+use crate::commit::{
+    self, Approved, Batch, CommitError, LateSave, Merged, Outcome, Recovered, Selection,
+};
 use crate::layer::{AccessError, Digest, Layer, NearAccess, StageAccess};
-use crate::protocol::{Failure, Reply, Request};
+use crate::protocol::{Failure, MergedFile, Reply, Request, Resolution};
 use crate::sandbox::ExitStatus;
 use crate::watch::Moved;
 
 /// So many paths are looked at again before a commit is answered.
 const SMALL: usize = 1_000;
+
+/// Bytes that a commit merges at most.
+const MERGED_AT_MOST: usize = 128 << 20;
+
+type Merges = std::collections::BTreeMap<LayerPath, Result<Merged, String>>;
 
 /// Whom a job's end is told.
 pub type ReplyTo = Option<(ClientId, u64)>;
@@ -54,6 +64,8 @@ pub enum Job {
         approved: Vec<Approved>,
         /// Number of the commit.
         number: u32,
+        /// Merge where the host has changed a file as well.
+        merge: bool,
         /// Plan only.
         dry_run: bool,
         /// Once committed, undo is given up for the commits numbered below this.
@@ -76,6 +88,12 @@ pub enum Job {
     LookBack,
     /// Both sides of a change.
     Contents(Arc<Change>, ReplyTo),
+    /// What a merge of a change with the host's file would be.
+    Merge(Arc<Change>, ReplyTo),
+    /// The merge with markers, to be edited.
+    Marked(Arc<Change>, ReplyTo),
+    /// Settle a conflict in the agent's view, then scan.
+    Resolve(Arc<Change>, Resolution, ReplyTo),
     /// `syncfs` of the uppers: the command has ended.
     Sync,
     /// Remove the staged side.
@@ -91,6 +109,9 @@ impl Job {
             | Job::Revert(_, to)
             | Job::Recover(to)
             | Job::Contents(_, to)
+            | Job::Merge(_, to)
+            | Job::Marked(_, to)
+            | Job::Resolve(_, _, to)
             | Job::Discard(to) => *to,
             Job::Commit { reply_to, .. } | Job::Undo { reply_to, .. } => *reply_to,
             Job::Scan(Then::Rest | Then::Conclude(_)) | Job::Look | Job::LookBack | Job::Sync => {
@@ -113,6 +134,17 @@ pub enum JobDone {
         paths: Vec<LayerPath>,
         /// The first that could not be.
         error: Option<AccessError>,
+        /// The changes afterwards.
+        scanned: Scanned,
+        /// Whom to tell.
+        reply_to: ReplyTo,
+    },
+    /// See [`Job::Resolve`].
+    Resolved {
+        /// The change.
+        key: LayerPath,
+        /// Why not, in words without the path.
+        result: Result<(), String>,
         /// The changes afterwards.
         scanned: Scanned,
         /// Whom to tell.
@@ -151,7 +183,7 @@ pub enum JobDone {
 /// See the module.
 pub struct Worker {
     layers: Vec<Layer>,
-    tracker: Tracker,
+    pub(super) tracker: Tracker,
     access: Option<Arc<dyn StageAccess>>,
     moved: Moved,
     commits: PathBuf,
@@ -244,6 +276,7 @@ impl Worker {
                 changes,
                 approved,
                 number,
+                merge,
                 dry_run,
                 prune_before,
                 reply_to,
@@ -252,8 +285,13 @@ impl Worker {
                     Ok((number, _)) => number,
                     Err(failure) => return JobDone::NotTried(reply_to, failure),
                 };
+                let merged = if merge {
+                    self.merge_all(&approved)
+                } else {
+                    Merges::new()
+                };
                 let written = written_whole(&approved);
-                let ended = self.commit(&changes, approved, number, dry_run);
+                let ended = self.commit(&changes, approved, &merged, number, dry_run);
                 if matches!(ended, Ok(Outcome::Committed { .. }))
                     && let Err(error) = commit::prune(&self.commits, prune_before)
                 {
@@ -261,7 +299,7 @@ impl Worker {
                 }
                 // A million changes more than once are memory that the scan needs.
                 drop(changes);
-                self.committed(ended, number, None, &written, reply_to)
+                self.committed(ended, number, None, (&written, &merged), reply_to)
             }
             Job::Undo {
                 undoes,
@@ -279,7 +317,13 @@ impl Worker {
                     Err(failure) => return JobDone::NotTried(reply_to, failure),
                 };
                 let ended = commit::undo(&self.layers, &self.commits, undoes, number);
-                self.committed(ended, number, Some(undoes), &HashMap::new(), reply_to)
+                self.committed(
+                    ended,
+                    number,
+                    Some(undoes),
+                    (&HashMap::new(), &Merges::new()),
+                    reply_to,
+                )
             }
             Job::Contents(change, reply_to) => {
                 let Some(access) = self.access.clone() else {
@@ -292,6 +336,30 @@ impl Worker {
                     .map_err(|e| Failure::Other(e.to_string()));
                 JobDone::Replied(reply_to, result)
             }
+            Job::Merge(change, reply_to) => {
+                let approved = Approved {
+                    change,
+                    selection: Selection::Whole,
+                };
+                let result = self.merge_one(&approved).map(|(sides, merged)| MergedFile {
+                    digest: approved.change.digest,
+                    host: merged.host,
+                    host_bytes: sides.host.1,
+                    node: merged.node,
+                    bytes: merged.bytes,
+                });
+                JobDone::Replied(reply_to, Ok(Reply::Merged(Box::new(result))))
+            }
+            Job::Marked(change, reply_to) => {
+                let marked = Reply::Marked(Box::new(self.marked_file(&change)));
+                JobDone::Replied(reply_to, Ok(marked))
+            }
+            Job::Resolve(change, how, reply_to) => JobDone::Resolved {
+                result: self.resolve(&change, &how),
+                key: change.key.clone(),
+                scanned: self.scan(),
+                reply_to,
+            },
             Job::Recover(reply_to) => {
                 let settled = self.settle_own();
                 JobDone::Recovered {
@@ -336,12 +404,15 @@ impl Worker {
         let settled = commit::recover(&self.layers, &self.commits)
             .map_err(|error| Failure::Other(error.to_string()))?;
         for one in &settled {
-            if one.outcome == commit::Settled::RolledForward
-                && let Err(error) = self.tracker.rebase(&one.touched)
-            {
+            if let Err(error) = self.tracker.settled(one) {
                 tracing::warn!(%error, "the baselines of a settled commit");
             }
         }
+        // Another session may have rolled one back that was this one's.
+        let is_known = |number| commit::is_known(&self.commits, number);
+        self.tracker
+            .rejoin_unwritten(&is_known)
+            .map_err(|error| Failure::Other(error.to_string()))?;
         Ok(settled)
     }
 
@@ -394,6 +465,7 @@ impl Worker {
         &mut self,
         changes: &ChangeSet,
         approved: Vec<Approved>,
+        merged: &Merges,
         number: u32,
         dry_run: bool,
     ) -> Result<Outcome, CommitError> {
@@ -404,12 +476,28 @@ impl Worker {
             layers: &self.layers,
             changes,
             approved,
+            merged,
             access: &*access,
             store: &self.commits,
             number,
         };
         if dry_run {
             return commit::plan(&batch);
+        }
+        // Whatever happens meanwhile, the host's edits never count as taken away by the agent.
+        for (key, merged) in merged {
+            if let Ok(merged) = merged
+                && let Err(error) =
+                    self.tracker
+                        .part(key, number, &merged.agreed, &merged.agreed_bytes)
+            {
+                tracing::warn!(%error, "the baseline of a merge");
+                let refusals = vec![commit::Refusal {
+                    key: key.clone(),
+                    reason: "what its merge is based on could not be recorded".into(),
+                }];
+                return Ok(Outcome::Refused { refusals });
+            }
         }
         // What the review saw must be on the disk before the host begins to depend on it.
         self.sync();
@@ -421,7 +509,7 @@ impl Worker {
         ended: Result<Outcome, CommitError>,
         number: u32,
         undoes: Option<u32>,
-        written: &HashMap<LayerPath, Digest>,
+        (written, merged): (&HashMap<LayerPath, Digest>, &Merges),
         reply_to: ReplyTo,
     ) -> JobDone {
         let outcome = match ended {
@@ -432,11 +520,19 @@ impl Worker {
                 ledger: self.commits.join(number.to_string()),
             },
             Err(error) => {
+                // What was begun and is not taken back yet is settled with its baselines.
+                let is_known = |number| commit::is_known(&self.commits, number);
+                if let Err(error) = self.tracker.rejoin_unwritten(&is_known) {
+                    tracing::warn!(%error, "the baselines of a commit that was not tried");
+                }
                 return JobDone::NotTried(reply_to, Failure::Other(error.to_string()));
             }
         };
         let rebased = match &outcome {
-            Outcome::Committed { paths, .. } => self.tracker.rebase_on(paths, written),
+            Outcome::Committed { paths, .. } => self.rebase(paths, undoes, written, merged),
+            Outcome::Refused { .. } | Outcome::Nothing if !merged.is_empty() => {
+                self.unpart(merged, number, &outcome)
+            }
             Outcome::Refused { refusals } => {
                 // A store through a mapping may leave a file's times alone: what was refused is
                 // read anew, whatever its stat says.
@@ -446,7 +542,7 @@ impl Worker {
             }
             _ => Ok(()),
         };
-        if let Outcome::Committed { number, paths } = &outcome {
+        if let Outcome::Committed { number, paths, .. } = &outcome {
             self.last = Some(*number);
             // What takes a while to look at is looked at when the answer was given.
             if paths.len() <= SMALL {
@@ -459,6 +555,67 @@ impl Worker {
             undoes,
             scanned,
             reply_to,
+        }
+    }
+
+    /// Merges every approved change that is in conflict with the host's file.
+    fn merge_all(&mut self, approved: &[Approved]) -> Merges {
+        let mut room = MERGED_AT_MOST;
+        let mut merges = Merges::new();
+        for one in approved.iter().filter(|a| a.change.conflict.is_some()) {
+            let merged = self.merge_one(one).and_then(|(_, merged)| {
+                let size = merged.bytes.len() + merged.agreed_bytes.len();
+                room = room.checked_sub(size).ok_or_else(|| {
+                    "too much is to be merged at once; commit fewer files together".to_owned()
+                })?;
+                Ok(merged)
+            });
+            merges.insert(one.change.key.clone(), merged);
+        }
+        merges
+    }
+
+    /// The door to the uppers, while there are any.
+    pub(super) fn stage(&self) -> Result<Arc<dyn StageAccess>, String> {
+        self.access.clone().ok_or(Failure::Discarded.to_string())
+    }
+
+    fn merge_one(&mut self, approved: &Approved) -> Result<(Sides, Merged), String> {
+        let access = self.stage()?;
+        let sides = self.tracker.sides(&approved.change, &*access)?;
+        let merged = commit::merged(approved, &sides)?;
+        Ok((sides, merged))
+    }
+
+    /// Nothing was written: the baselines are as before.
+    fn unpart(
+        &mut self,
+        merges: &Merges,
+        number: u32,
+        outcome: &Outcome,
+    ) -> Result<(), ChangeError> {
+        if let Outcome::Refused { refusals } = outcome {
+            let keys: Vec<_> = refusals.iter().map(|r| r.key.clone()).collect();
+            self.tracker.distrust(&keys);
+        }
+        let keys: Vec<LayerPath> = merges.keys().cloned().collect();
+        self.tracker.rejoin(&keys, number)
+    }
+
+    /// The baseline after a commit or an undo; that of what was merged was written before.
+    fn rebase(
+        &mut self,
+        paths: &[LayerPath],
+        undoes: Option<u32>,
+        written: &HashMap<LayerPath, Digest>,
+        merges: &Merges,
+    ) -> Result<(), ChangeError> {
+        let merged = |key: &&LayerPath| matches!(merges.get(key), Some(Ok(_)));
+        let plain: Vec<LayerPath> = paths.iter().filter(|k| !merged(k)).cloned().collect();
+        self.tracker.rebase_on(&plain, written)?;
+        match undoes {
+            Some(undone) => self.tracker.rejoin(paths, undone),
+            None => Ok(()),
         }
     }
 

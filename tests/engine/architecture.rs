@@ -232,6 +232,7 @@ fn pure_rooms_do_no_io() {
             "src",
             &[
                 "src/diff/",
+                "src/merge/",
                 "src/review/",
                 "src/review.rs",
                 "src/text.rs",

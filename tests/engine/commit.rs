@@ -4,6 +4,7 @@
 mod accept;
 mod crash;
 mod late;
+mod merged;
 mod mixture;
 mod property;
 mod race;

@@ -60,6 +60,7 @@ fn change(path: &str, kind: ChangeKind, old: Option<&[u8]>, new: Option<&[u8]>) 
         ),
         risks: Vec::new(),
         conflict: None,
+        merges: None,
     }
 }
 

@@ -152,6 +152,7 @@ impl Session {
             digest,
             risks: risks.to_vec(),
             conflict: None,
+            merges: None,
             items: list,
         };
         self.contents.insert(
@@ -310,6 +311,8 @@ pub struct Screen {
     pub plan: Option<Outcome>,
     pub left: Option<Leave>,
     pub suspended: usize,
+    /// Changes whose merge was given to the person's editor.
+    pub edited: Vec<LayerPath>,
     pub clock: Duration,
 }
 
@@ -329,9 +332,13 @@ impl Screen {
             theme: Theme::load("dark", None, Depth::True).expect("the dark theme"),
             size,
             asked: Vec::new(),
-            plan: Some(Outcome::Planned { paths: Vec::new() }),
+            plan: Some(Outcome::Planned {
+                paths: Vec::new(),
+                merged: Vec::new(),
+            }),
             left: None,
             suspended: 0,
+            edited: Vec::new(),
             clock: Duration::ZERO,
         };
         screen.model.focus = pvisor_tui::model::Pane::Files;
@@ -374,6 +381,7 @@ impl Screen {
                 Effect::Send(request) => self.asked.push(request),
                 Effect::Leave(how) => self.left = Some(how),
                 Effect::Suspend => self.suspended += 1,
+                Effect::Edit(key, _) => self.edited.push(key),
                 Effect::CaptureMouse(_) => {}
             }
         }

@@ -3,6 +3,7 @@
 mod agent_pane;
 mod asks;
 mod cli_reference;
+mod conflicts;
 mod consent;
 mod deciding;
 mod feedback;

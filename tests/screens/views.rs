@@ -1,5 +1,6 @@
 //! Every view at 80x24 and 120x40.
 
+use pvisor::change::{Conflict, Merges};
 use pvisor::commit::{Outcome, Refusal};
 use pvisor::layer::Timestamp;
 use pvisor::protocol::{Request, Target};
@@ -11,7 +12,7 @@ use crate::fixture::{Screen, Session, workspace};
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
 
 /// Draws a scene at both sizes.
-fn at_both_sizes(name: &str, session: impl Fn() -> Session, play: impl Fn(&mut Screen)) {
+pub fn at_both_sizes(name: &str, session: impl Fn() -> Session, play: impl Fn(&mut Screen)) {
     for size in SIZES {
         let mut screen = Screen::new(session(), size);
         play(&mut screen);
@@ -265,4 +266,88 @@ fn too_small() {
         let mut screen = Screen::new(Session::full(), size);
         insta::assert_snapshot!(format!("too_small_{}x{}", size.0, size.1), screen.text());
     }
+}
+
+/// Two files that the host has changed as well: one merges, one does not.
+fn both_sides() -> Session {
+    let mut s = Session::new();
+    let change = s.modified(b"merges.txt", b"1\n2\n3\n", b"1\n2\nC\n", &[]);
+    change.conflict = Some(Conflict::HostModified);
+    change.merges = Some(Merges::Clean { hunks: Vec::new() });
+    let change = s.modified(b"meets.txt", b"1\n2\n3\n", b"1\n2\nC\n", &[]);
+    change.conflict = Some(Conflict::HostModified);
+    change.merges = Some(Merges::Conflicts {
+        places: 2,
+        regions: Vec::new(),
+        hunks: Vec::new(),
+    });
+    s.added(b"new.txt", b"new\n", &[]);
+    s
+}
+
+#[test]
+fn a_conflict_says_whether_it_merges() {
+    at_both_sizes("merges_cleanly", both_sides, |s| {
+        s.go_to(b"merges.txt");
+        s.press("2");
+    });
+    at_both_sizes("merge_conflicts", both_sides, |s| {
+        s.go_to(b"meets.txt");
+        s.press("2");
+    });
+    at_both_sizes("change_list_with_merges", both_sides, |_| {});
+}
+
+#[test]
+fn a_merge_is_planned_by_a_key_of_its_own_and_accepted_like_any_commit() {
+    let approve = |s: &mut Screen| {
+        s.plan = Some(Outcome::Refused {
+            refusals: vec![Refusal {
+                key: workspace(b"merges.txt"),
+                reason: "the host's file was changed meanwhile; it merges cleanly".into(),
+            }],
+        });
+        s.go_to(b"merges.txt");
+        s.press("A");
+        answer(s);
+        s.press("P");
+        s.wait(500);
+    };
+    at_both_sizes("commit_plan_that_would_merge", both_sides, approve);
+    let merging = |s: &mut Screen| {
+        approve(s);
+        s.asked();
+        s.plan = Some(Outcome::Planned {
+            paths: vec![workspace(b"merges.txt")],
+            merged: vec![workspace(b"merges.txt")],
+        });
+        s.press("m");
+    };
+    at_both_sizes("commit_plan_with_merges", both_sides, merging);
+    let mut screen = Screen::new(both_sides(), (80, 24));
+    approve(&mut screen);
+    screen.press("y");
+    screen.wait(500);
+    let commits = |s: &mut Screen| -> Vec<(bool, bool)> {
+        s.asked()
+            .into_iter()
+            .filter_map(|r| match r {
+                Request::Commit { merge, dry_run, .. } => Some((merge, dry_run)),
+                _ => None,
+            })
+            .collect()
+    };
+    assert_eq!(
+        commits(&mut screen),
+        [(false, true)],
+        "refused as it stands"
+    );
+    screen.plan = Some(Outcome::Planned {
+        paths: vec![workspace(b"merges.txt")],
+        merged: vec![workspace(b"merges.txt")],
+    });
+    screen.press("m");
+    screen.wait(500);
+    screen.press("y");
+    assert_eq!(commits(&mut screen), [(true, true), (true, false)]);
 }

@@ -203,6 +203,7 @@ actions! {
     Commit "commit" ["P"] REVIEW Decide "look at the plan and commit what is approved" "commit"
     UndoCommit "undo-commit" ["U"] REVIEW Decide "put back what the last commit wrote (asks)" ""
     Revert "revert" ["X"] CHOOSE Decide "take the change back in the agent's view (asks)" ""
+    Resolve "resolve" ["r"] CHOOSE Decide "settle a conflict with the host in the agent's view (asks how)" ""
 
     Wrap "wrap" ["w"] DIFF View "wrap long lines" ""
     Invisibles "invisibles" ["i"] DIFF View "show blanks, tabs and line ends" ""
@@ -220,6 +221,11 @@ actions! {
     AgentHistoryDown "agent-history-down" ["shift-pagedown"] AGENT Agent "scroll the agent's history down" ""
 
     Accept "accept" ["y"] ASK Ask "yes (only once the page was shown to its end and no key came for 0.4 s)" ""
+    Merge "merge" ["m"] ASK Ask "plan the commit anew, with the host's edits and the agent's merged where they merge cleanly; of a conflict: put the merge into the agent's file" ""
+    Ours "ours" ["o"] ASK Ask "of a conflict: the host's edits where edits meet" ""
+    Theirs "theirs" ["t"] ASK Ask "of a conflict: the agent's edits where edits meet" ""
+    Markers "markers" ["b"] ASK Ask "of a conflict: both between markers, in the agent's file only" ""
+    EditConflict "edit-conflict" ["e"] ASK Ask "of a conflict: edit the merge in $VISUAL or $EDITOR" ""
     Deny "deny" ["n", "d", "esc", "q"] DENY Ask "no" ""
 
     AnswerAccess "answer-access" ["enter"] QUESTION Ask "answer a rule's question as marked (deny unless changed); once no key came for 0.4 s" ""

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pvisor::LayerPath;
 use pvisor::change::Change;
 use pvisor::layer::Digest;
-use pvisor::protocol::Request;
+use pvisor::protocol::{MarkedFile, Request};
 
 /// Why a request was sent; comes back with its reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,10 @@ pub enum Purpose {
     UndoCommit,
     /// Changes taken back in the agent's view.
     Revert,
+    /// A conflict settled in the agent's view.
+    Resolve,
+    /// What is to be edited of this change.
+    Marked(LayerPath),
     /// A new scan.
     Rescan,
     /// The end of the command.
@@ -64,6 +68,8 @@ pub enum Effect {
         /// The side that is there now.
         new: Arc<Vec<u8>>,
     },
+    /// Let the person edit a merge, and come back with what they made of it.
+    Edit(LayerPath, Box<MarkedFile>),
     /// Turn mouse reporting on or off.
     CaptureMouse(bool),
     /// Suspend this process; the session goes on.

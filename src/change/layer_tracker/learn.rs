@@ -288,6 +288,7 @@ impl LayerTracker {
             ),
             risks: Vec::new(),
             conflict: None,
+            merges: None,
             items: diff::items(&kind, before.as_deref(), after.as_deref(), compared),
             kind,
             before,

@@ -110,6 +110,7 @@ fn change(case: &Case<'_>) -> Change {
         digest: Digest::of(b""),
         risks: Vec::new(),
         conflict: None,
+        merges: None,
         items: Vec::new(),
     }
 }

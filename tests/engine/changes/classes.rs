@@ -8,7 +8,7 @@ use super::{Review, rows};
 use crate::layers::rel;
 use pvisor::RelPath;
 use pvisor::change::{ChangeKind, Class, Conflict, Risk};
-use pvisor::layer::{AccessError, DirectAccess, StageAccess, UpperEntry};
+use pvisor::layer::{AccessError, DirectAccess, Overwrite, StageAccess, UpperEntry};
 
 #[test]
 fn a_nested_repository_is_reviewed_and_its_hooks_come_first() {
@@ -121,6 +121,10 @@ impl StageAccess for Refreshed<'_> {
 
     fn restore(&self, layer: &str, path: &RelPath) -> Result<(), AccessError> {
         self.door.restore(layer, path)
+    }
+
+    fn overwrite(&self, layer: &str, path: &RelPath, new: &Overwrite) -> Result<(), AccessError> {
+        self.door.overwrite(layer, path, new)
     }
 
     fn sync(&self, layer: &str) -> Result<(), AccessError> {

@@ -13,7 +13,7 @@ fn everything_approved_gives_the_agents_tree() {
     let scene = Scene::new(HOST);
     scene.agent(AGENT);
     let planned = match scene.plan(scene.all()) {
-        Outcome::Planned { paths } => paths.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        Outcome::Planned { paths, .. } => paths.iter().map(ToString::to_string).collect::<Vec<_>>(),
         other => panic!("{other:?}"),
     };
     let written = scene.committed(1, scene.all());

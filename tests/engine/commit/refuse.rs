@@ -216,6 +216,7 @@ fn a_full_disk_is_known_beforehand() {
             change: row,
             selection: pvisor::commit::Selection::Whole,
         }],
+        merged: &std::collections::BTreeMap::new(),
         access: &access,
         store: &scene.store,
         number: 1,

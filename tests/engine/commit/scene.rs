@@ -16,7 +16,8 @@ use pvisor::change::{Change, ChangeKind, ChangeSet, Class};
 use pvisor::commit::{self, Approved, Batch, CommitError, Outcome, Recovered, Selection};
 use pvisor::diff::{self, ItemKind, ItemRef};
 use pvisor::layer::{
-    AccessError, Digest, Driver, FileType, Layer, Node, StageAccess, Timestamp, UpperEntry,
+    AccessError, Digest, Driver, FileType, Layer, Node, Overwrite, StageAccess, Timestamp,
+    UpperEntry,
 };
 use pvisor::{LayerPath, RelPath};
 
@@ -174,6 +175,7 @@ impl Scene {
             removed: diff.removed,
             risks: Vec::new(),
             conflict: None,
+            merges: None,
             kind,
             before: before.map(Arc::new),
             after: after.map(Arc::new),
@@ -255,6 +257,7 @@ impl Scene {
             layers: &self.layers,
             changes,
             approved,
+            merged: &BTreeMap::new(),
             access: &access,
             store: &self.store,
             number,
@@ -377,6 +380,10 @@ impl StageAccess for Uppers {
         Err(AccessError::HelperGone)
     }
 
+    fn overwrite(&self, _: &str, _: &RelPath, _: &Overwrite) -> Result<(), AccessError> {
+        Err(AccessError::HelperGone)
+    }
+
     fn sync(&self, _layer: &str) -> Result<(), AccessError> {
         Ok(())
     }
@@ -425,6 +432,7 @@ pub fn deep_rows(agent: &Path) -> Vec<Change> {
             digest: Digest::of(path.as_bytes()),
             risks: Vec::new(),
             conflict: None,
+            merges: None,
             items: Vec::new(),
         });
         if meta.is_file() {

@@ -7,13 +7,14 @@ mod sources;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use crossbeam_channel::{Receiver, at, never, select};
 use crossterm::event::MouseEventKind;
-use pvisor::protocol::{Request, Role, ServerMessage, Welcome};
+use pvisor::LayerPath;
+use pvisor::protocol::{MarkedFile, Request, Role, ServerMessage, Welcome};
 use pvisor::sandbox::ExitStatus;
 use pvisor::sandbox::spec::TerminalSize;
 use pvisor::session::client::Client;
@@ -38,6 +39,10 @@ const HOLD_BACK: Duration = Duration::from_millis(150);
 /// Messages are taken in for this long before keys are looked at again.
 const BATCH: Duration = Duration::from_millis(4);
 
+/// Lets a person edit the content of a file of this name: what they left, or `None` when they
+/// changed nothing.
+pub type Editor = fn(&[u8], &Path) -> io::Result<Option<Vec<u8>>>;
+
 /// How the screen is set up.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -53,6 +58,8 @@ pub struct Options {
     pub scrollback: usize,
     /// Whether the mouse is used.
     pub mouse: bool,
+    /// Edits text while the screen is away.
+    pub editor: Option<Editor>,
 }
 
 impl Default for Options {
@@ -64,6 +71,7 @@ impl Default for Options {
             keys: BTreeMap::new(),
             scrollback: 10_000,
             mouse: true,
+            editor: None,
         }
     }
 }
@@ -101,7 +109,6 @@ pub fn run(client: Client, welcome: Welcome, options: Options) -> anyhow::Result
     let messages = client.messages().clone();
     let link = Link::start(client).context("starting threads")?;
     let screen = Screen::enter(options.mouse).context("setting the terminal up")?;
-    let input = sources::input().context("starting threads")?;
     let mut app = App {
         state: welcome.state,
         model,
@@ -115,9 +122,23 @@ pub fn run(client: Client, welcome: Welcome, options: Options) -> anyhow::Result
         last_frame: None,
         size: SizeFollower::default(),
         exit: None,
+        editing: None,
+        editor: options.editor,
     };
-    let exit = app.run(&input.received, &messages, &signals);
-    input.stop();
+    let exit = loop {
+        let input = sources::input().context("starting threads")?;
+        let ended = app.run(&input.received, &messages, &signals);
+        // What is typed while the screen is away is not for us.
+        input.stop();
+        match (app.editing.take(), ended) {
+            (Some((key, marked)), Ok(_)) => {
+                if let Err(error) = app.edit(key, &marked) {
+                    break Err(error);
+                }
+            }
+            (_, ended) => break ended,
+        }
+    };
     app.screen.leave();
     app.link.finish();
     anyhow::ensure!(
@@ -149,6 +170,9 @@ struct App {
     last_frame: Option<Instant>,
     size: SizeFollower,
     exit: Option<Exit>,
+    /// What the person is to edit as soon as nobody else reads their keys.
+    editing: Option<(LayerPath, Box<MarkedFile>)>,
+    editor: Option<Editor>,
 }
 
 /// The size the agent's terminal was given, and the one its pane has.
@@ -169,6 +193,9 @@ impl App {
         loop {
             if let Some(exit) = self.exit {
                 return Ok(exit);
+            }
+            if self.editing.is_some() {
+                return Ok(self.left());
             }
             let now = Instant::now();
             if self.frame_due().is_some_and(|t| t <= now) && self.draw().is_err() {
@@ -348,6 +375,7 @@ impl App {
                     old,
                     new,
                 } => self.link.since(key, digest, old, new),
+                Effect::Edit(key, marked) => self.editing = Some((key, marked)),
                 Effect::CaptureMouse(on) => self.screen.capture_mouse(on)?,
                 Effect::Suspend => self.suspend()?,
                 Effect::Leave(Leave::Discarded) => self.exit = Some(Exit::Discarded),
@@ -366,6 +394,23 @@ impl App {
         self.screen.leave();
         sources::stop_self()?;
         self.repaint()
+    }
+
+    /// Gives the terminal to the person's editor for a while.
+    fn edit(&mut self, key: LayerPath, marked: &MarkedFile) -> anyhow::Result<()> {
+        let result = match self.editor {
+            Some(edit) => {
+                self.screen.leave();
+                let result = edit(&marked.bytes, key.path.as_path());
+                self.repaint()?;
+                result.map_err(|error| error.to_string())
+            }
+            None => Err("There is no editor here.".to_owned()),
+        };
+        self.model.now = self.started.elapsed();
+        let effects = update::edited(&mut self.model, key, marked, result);
+        self.carry_out(effects)?;
+        Ok(())
     }
 
     fn repaint(&mut self) -> io::Result<()> {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::process::ExitCode;
 
-use pvisor::change::{Change, ChangeKind, Class, came_along};
+use pvisor::change::{Change, ChangeKind, Class, Merges, came_along};
 use pvisor::protocol::Role;
 use pvisor::review::{Summary, reason, summary};
 use pvisor::session::state::{RunState, SessionState};
@@ -124,7 +124,9 @@ fn row(change: &Change, state: &SessionState) -> Vec<String> {
     };
     let mut marks: Vec<String> = change.risks.iter().map(|r| r.name().into()).collect();
     if let Some(conflict) = &change.conflict {
-        marks.insert(0, format!("CONFLICT: {}", conflict.describe()));
+        let merges = change.merges.as_ref().map(Merges::describe);
+        let merges = merges.map_or(String::new(), |merges| format!(", {merges}"));
+        marks.insert(0, format!("CONFLICT: {}{merges}", conflict.describe()));
     }
     vec![
         change.kind.name().into(),

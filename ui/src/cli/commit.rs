@@ -20,8 +20,9 @@ use super::{json, report};
 
 /// Write approved changes to the host, all of them or none
 ///
-/// Refused, with nothing written, when the host has changed one of the files meanwhile, or the
-/// agent has after it was approved. `undo` takes it back.
+/// Refused, with nothing written, when the host has changed one of the files meanwhile (unless
+/// `--merge` can put both sides together), or the agent has after it was approved. `undo` takes it
+/// back.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -35,6 +36,10 @@ pub struct Args {
     /// With --all: files ignored by git's rules too
     #[arg(long, requires = "all")]
     ignored: bool,
+    /// Where the host has changed a file as well: write both sides' edits, if they merge cleanly
+    /// (`diff --merged` shows them)
+    #[arg(long)]
+    merge: bool,
     /// Check, and say what would be written
     #[arg(long)]
     dry_run: bool,
@@ -70,6 +75,7 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     let request = Request::Commit {
         all: args.all,
         ignored: args.ignored,
+        merge: args.merge,
         dry_run: args.dry_run,
         keep_undo: args.keep_undo,
     };
@@ -114,7 +120,7 @@ fn tell_left_out(changes: &ChangeSet) -> Result<(), CliError> {
 
 /// A database without the files that belong to it may lack its last changes.
 fn tell_torn(changes: &ChangeSet, outcome: &Outcome) -> Result<(), CliError> {
-    let (Outcome::Committed { paths, .. } | Outcome::Planned { paths }) = outcome else {
+    let (Outcome::Committed { paths, .. } | Outcome::Planned { paths, .. }) = outcome else {
         return Ok(());
     };
     let taken: BTreeSet<&LayerPath> = paths.iter().collect();

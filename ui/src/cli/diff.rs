@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 use pvisor::LayerPath;
-use pvisor::change::{Change, Class};
+use pvisor::change::{Change, ChangeKind, Class};
 use pvisor::diff::patch::{PatchEntry, left_out, patch};
 use pvisor::layer::{FileType, WORKSPACE};
 use pvisor::protocol::{Contents, Failure, Reply, Request, Role, Target};
@@ -18,12 +18,15 @@ use pvisor::text::visible;
 
 use super::connection::Connection;
 use super::context::Context;
-use super::error::{CliError, USAGE};
+use super::error::{CliError, REFUSED, USAGE};
 use super::path_args::PathArgs;
 use super::targets::{self, Items};
 
 /// How often a change that moves while it is read is read again.
 const ATTEMPTS: usize = 5;
+
+/// Hunks of a file in conflict that are told one by one.
+const HUNKS: usize = 100;
 
 /// Changes whose contents are asked for ahead, and how many bytes of them, at most.
 const AHEAD: usize = 64;
@@ -34,11 +37,19 @@ const AHEAD_BYTES: u64 = 4 << 20;
 /// Without paths: the workspace's changes, without those that git ignores and those below a `.git`
 /// (git applies none there); name them to see them. To a terminal the text is sanitised, to a pipe
 /// or a file it is exact.
+///
+/// With `--merged`: what `commit --merge` of everything would change on the host as it is now.
+/// Standard error names each hunk of a file that you changed as well with how it stands: still
+/// applies, merges cleanly or conflicts. Files that do not merge are named there with the places,
+/// and the status is 1.
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "pvisor-tui diff [S] [PATH]...")]
+#[command(override_usage = "pvisor-tui diff [S] [--merged] [PATH]...")]
 pub struct Args {
     #[command(flatten)]
     paths: PathArgs,
+    /// Against the host as it is now, its own edits merged in
+    #[arg(long)]
+    merged: bool,
 }
 
 /// Carries it out.
@@ -54,11 +65,27 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     };
     let mut layer = WORKSPACE.to_owned();
     let mut complete = true;
-    let mut ahead = Ahead::new(keys);
+    let mut conflicts = false;
+    let mut ahead = Ahead::new(keys, args.merged);
     while let Some((key, asked)) = ahead.next(&connection)? {
-        let Some((change, contents)) = read(&mut connection, &key, asked)? else {
-            continue;
+        let read = if args.merged {
+            read_merged(&mut connection, &key)?
+        } else {
+            read(&mut connection, &key, asked)?.map(Ok)
         };
+        let (change, contents) = match read {
+            Some(Ok(read)) => read,
+            Some(Err(why)) => {
+                conflicts = true;
+                eprintln_safe(&format!("conflict in {key}: {why}"));
+                tell_standings(connection.state.changes.get(&key).map(Arc::as_ref));
+                continue;
+            }
+            None => continue,
+        };
+        if args.merged {
+            tell_standings(Some(&change));
+        }
         // git skips what stands before the first header.
         if change.key.layer != layer {
             layer.clone_from(&change.key.layer);
@@ -85,10 +112,10 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
             });
         }
     }
-    Ok(if complete {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(USAGE)
+    Ok(match (complete, conflicts) {
+        (false, _) => ExitCode::from(USAGE),
+        (true, true) => ExitCode::from(REFUSED),
+        (true, false) => ExitCode::SUCCESS,
     })
 }
 
@@ -143,11 +170,14 @@ struct Ahead {
     /// With the bytes that the answer may hold, roughly.
     asked: VecDeque<(LayerPath, Option<Asked>, u64)>,
     bytes: u64,
+    /// Nothing is asked for ahead of time.
+    idle: bool,
 }
 
 impl Ahead {
-    fn new(keys: Vec<LayerPath>) -> Self {
+    fn new(keys: Vec<LayerPath>, idle: bool) -> Self {
         Self {
+            idle,
             keys: keys.into_iter(),
             asked: VecDeque::new(),
             bytes: 0,
@@ -163,7 +193,7 @@ impl Ahead {
             let Some(key) = self.keys.next() else { break };
             let change = connection.state.changes.get(&key).filter(|c| has_bytes(c));
             let (mut asked, mut bytes) = (None, 0);
-            if let Some(change) = change {
+            if let Some(change) = change.filter(|_| !self.idle) {
                 let sides = [&change.before, &change.after];
                 bytes = sides.into_iter().flatten().map(|node| node.size).sum();
                 let request = Request::Contents(key.clone());
@@ -225,6 +255,68 @@ fn read(
         CliError::refused(format!("{key} keeps changing while it is read"))
             .hint("try again, or `pvisor-tui stop` the command"),
     )
+}
+
+/// A change with both sides as a merge leaves them, or why there is none.
+type Merged = Result<(Arc<Change>, Contents), String>;
+
+/// A change as `commit --merge` would carry it out, or why it would not; `None` when it is gone by
+/// now.
+fn read_merged(connection: &mut Connection, key: &LayerPath) -> Result<Option<Merged>, CliError> {
+    for _ in 0..ATTEMPTS {
+        let Some(mut change) = connection.state.changes.get(key).cloned() else {
+            return Ok(None);
+        };
+        if change.conflict.is_none() {
+            return Ok(read(connection, key, None)?.map(Ok));
+        }
+        if let Reply::Merged(answer) = connection.call(Request::Merged(key.clone()))? {
+            let merged = match *answer {
+                Ok(merged) => merged,
+                Err(why) => return Ok(Some(Err(why))),
+            };
+            if merged.digest == change.digest {
+                let row = Arc::make_mut(&mut change);
+                row.kind = ChangeKind::Modified;
+                row.before = Some(Arc::new(merged.host));
+                row.after = Some(Arc::new(merged.node));
+                let contents = Contents {
+                    digest: merged.digest,
+                    before: Some(merged.host_bytes),
+                    after: Some(merged.bytes),
+                    too_large: false,
+                };
+                return Ok(Some(Ok((change, contents))));
+            }
+        }
+        connection.refresh()?;
+    }
+    Err(
+        CliError::refused(format!("{key} keeps changing while it is read"))
+            .hint("try again, or `pvisor-tui stop` the command"),
+    )
+}
+
+/// How each hunk of a change in conflict stands to the host's edits, one a line.
+fn tell_standings(change: Option<&Change>) {
+    let Some((change, merges)) = change.and_then(|change| Some((change, change.merges.as_ref()?)))
+    else {
+        return;
+    };
+    let hunks: Vec<String> = change
+        .items
+        .iter()
+        .filter_map(|item| {
+            let standing = merges.standing(&item.id)?.name();
+            Some(format!("  {}#{}: {standing}", change.key, item.id))
+        })
+        .collect();
+    for line in hunks.iter().take(HUNKS) {
+        eprintln_safe(line);
+    }
+    if hunks.len() > HUNKS {
+        eprintln_safe(&format!("  and {} hunks more", hunks.len() - HUNKS));
+    }
 }
 
 struct Printer<W: Write> {

@@ -52,6 +52,7 @@ pub fn change(layer: &str, path: &[u8], items: &[&str]) -> Change {
         digest: Digest([7; 32]),
         risks: Vec::new(),
         conflict: None,
+        merges: None,
         items: items
             .iter()
             .map(|id| Item {

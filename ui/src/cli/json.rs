@@ -242,6 +242,9 @@ pub struct CommitInfo {
     /// What a dry run would write, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub planned: Vec<PathInfo>,
+    /// Those of `committed` or `planned` that are merged with the host's own edits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub merged: Vec<PathInfo>,
     /// What stood in the way.
     pub refused: Vec<RefusedInfo>,
     /// Number of the commit within the session.
@@ -258,9 +261,14 @@ impl From<&Outcome> for CommitInfo {
     fn from(outcome: &Outcome) -> Self {
         let infos = |paths: &[LayerPath]| paths.iter().map(PathInfo::from).collect();
         match outcome {
-            Outcome::Committed { number, paths } => Self {
+            Outcome::Committed {
+                number,
+                paths,
+                merged,
+            } => Self {
                 state: "committed",
                 committed: infos(paths),
+                merged: infos(merged),
                 commit: Some(*number),
                 ..Self::default()
             },
@@ -275,9 +283,10 @@ impl From<&Outcome> for CommitInfo {
                     .collect(),
                 ..Self::default()
             },
-            Outcome::Planned { paths } => Self {
+            Outcome::Planned { paths, merged } => Self {
                 state: "planned",
                 planned: infos(paths),
+                merged: infos(merged),
                 ..Self::default()
             },
             Outcome::Nothing => Self {

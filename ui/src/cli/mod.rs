@@ -23,6 +23,7 @@ mod deny;
 mod diff;
 mod discard;
 mod doctor;
+mod editor;
 mod error;
 #[cfg(test)]
 mod fixture;
@@ -41,6 +42,7 @@ mod refuse;
 mod reject;
 mod report;
 mod reset;
+mod resolve;
 mod revert;
 mod review;
 mod run;
@@ -94,6 +96,7 @@ enum Verb {
     Reject(reject::Args),
     Reset(reset::Args),
     Revert(revert::Args),
+    Resolve(resolve::Args),
     Commit(commit::Args),
     Undo(undo::Args),
     Discard(discard::Args),
@@ -147,6 +150,7 @@ fn run_verb(cli: Cli) -> Result<ExitCode, CliError> {
         Some(Verb::Reject(args)) => reject::run(&args, context),
         Some(Verb::Reset(args)) => reset::run(&args, context),
         Some(Verb::Revert(args)) => revert::run(&args, context),
+        Some(Verb::Resolve(args)) => resolve::run(&args, context),
         Some(Verb::Commit(args)) => commit::run(&args, context),
         Some(Verb::Undo(args)) => undo::run(&args, context),
         Some(Verb::Discard(args)) => discard::run(&args, context),

@@ -118,17 +118,15 @@ pub fn come_back(session: &str) -> String {
 /// How a commit (or an undo) ended, one or more lines.
 pub fn outcome(outcome: &Outcome, undo: bool) -> String {
     match outcome {
-        Outcome::Committed { number, paths } if undo => {
-            format!("undone (as commit {number}): {}", named(paths))
+        Outcome::Committed { number, paths, .. } if undo => {
+            format!("undone (as commit {number}): {}", named(paths, &[]))
         }
-        Outcome::Committed { number, paths } => format!("commit {number}: {}", named(paths)),
-        Outcome::Planned { paths } => {
-            let mut text = format!("would write {}:", changes(paths.len()));
-            for key in paths {
-                let _ = write!(text, "\n  {key}");
-            }
-            text
-        }
+        Outcome::Committed {
+            number,
+            paths,
+            merged,
+        } => format!("commit {number}: {}", named(paths, merged)),
+        Outcome::Planned { paths, merged } => format!("would write {}", named(paths, merged)),
         Outcome::Nothing if undo => "nothing to undo".into(),
         Outcome::Nothing => "nothing to commit: no change is approved".into(),
         Outcome::Refused { refusals } => {
@@ -149,10 +147,13 @@ pub fn outcome(outcome: &Outcome, undo: bool) -> String {
     }
 }
 
-fn named(paths: &[LayerPath]) -> String {
+fn named(paths: &[LayerPath], merged: &[LayerPath]) -> String {
     let mut text = changes(paths.len());
     for key in paths {
         let _ = write!(text, "\n  {key}");
+        if merged.contains(key) {
+            text.push_str(" (merged with the host's edits)");
+        }
     }
     text
 }
@@ -174,6 +175,7 @@ mod tests {
             &Outcome::Committed {
                 number: 1,
                 paths: vec![key],
+                merged: Vec::new(),
             },
             false,
         );

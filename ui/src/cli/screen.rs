@@ -55,6 +55,7 @@ pub fn options(config: &Config, context: &Context) -> Result<Options, CliError> 
         keys: config.keys.clone(),
         scrollback: config.scrollback as usize,
         mouse: config.mouse,
+        editor: Some(super::editor::edit),
         ..Options::default()
     };
     Keymap::new(&options.keys)

@@ -44,15 +44,33 @@ pub struct TextLine {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// Writing what is approved to the host.
-    Commit,
+    Commit {
+        /// Merged where the host has changed a file as well.
+        merge: bool,
+    },
     /// Putting back what this commit wrote.
     UndoCommit(u32),
     /// Taking changes back in the agent's view.
     Revert(Vec<Target>),
+    /// Settling a conflict in the agent's view.
+    Resolve(LayerPath),
     /// Throwing the staged side away.
     Discard,
     /// Approving many changes at once.
     Approve(Choice),
+}
+
+/// What can be made of a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Choices {
+    /// A clean merge.
+    pub merge: bool,
+    /// One side's.
+    pub sides: bool,
+    /// Both between markers.
+    pub markers: bool,
+    /// What a person makes of both.
+    pub edit: bool,
 }
 
 /// Weight of a line on a page.
@@ -113,6 +131,8 @@ pub struct Confirm {
     pub lines: Vec<PageLine>,
     /// Whether anything stands in the way.
     pub check: Check,
+    /// A commit is refused for files that would merge cleanly.
+    pub can_merge: bool,
     /// First line on the screen.
     pub top: usize,
     /// When the page was first drawn as it stands.
@@ -125,7 +145,7 @@ impl Confirm {
     /// A page that is not drawn yet.
     pub fn new(subject: Subject, number: u64, hash: Digest, lines: Vec<PageLine>) -> Self {
         let check = match subject {
-            Subject::Commit => Check::Waiting,
+            Subject::Commit { .. } => Check::Waiting,
             _ => Check::Unneeded,
         };
         Self {
@@ -134,6 +154,7 @@ impl Confirm {
             hash,
             lines,
             check,
+            can_merge: false,
             top: 0,
             drawn: None,
             seen: 0,

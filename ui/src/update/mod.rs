@@ -9,10 +9,12 @@ mod pages;
 mod plan;
 mod pointer;
 mod replies;
+mod resolve;
 mod search;
 mod talk;
 
 pub use replies::{failed_to_send, loaded, message, replied, since_ready};
+pub use resolve::edited;
 
 use std::sync::Arc;
 
@@ -189,6 +191,7 @@ fn named(
         Name::Commit => pages::open_commit(model, state),
         Name::UndoCommit => pages::open_undo_commit(model, state),
         Name::Revert => decide::revert(model, state),
+        Name::Resolve => resolve::open(model, state),
         Name::Wrap => {
             model.diff.left = 0;
             toggle(&mut model.diff.wrap)
@@ -240,6 +243,13 @@ fn named(
         Name::AgentHistoryUp => talk::history(model, 1),
         Name::AgentHistoryDown => talk::history(model, -1),
         Name::Accept => pages::accept(model, state, last_key),
+        Name::Merge if pages::is_about_conflict(model) => {
+            resolve::choose(model, state, name, last_key)
+        }
+        Name::Merge => pages::merge(model, state),
+        Name::Ours | Name::Theirs | Name::Markers | Name::EditConflict => {
+            resolve::choose(model, state, name, last_key)
+        }
         Name::Deny => pages::deny(model),
         Name::AnswerAccess
         | Name::AllowAccess

@@ -4,7 +4,7 @@ use pvisor::LayerPath;
 use pvisor::protocol::{Request, Role};
 use pvisor::session::state::SessionState;
 
-use super::plan::{approved, describe, obstacles, plan_hash};
+use super::plan::{approved, describe, mergeable, obstacles, plan_hash};
 use super::{decide, search};
 use crate::action::{Context, Name};
 use crate::effect::{Effect, Purpose};
@@ -110,18 +110,41 @@ pub fn open_page(
         hash,
         lines,
     ))));
-    if subject == Subject::Commit {
-        return vec![dry_run(number)];
+    if let Subject::Commit { merge } = subject {
+        offer_merge(model, state);
+        return vec![dry_run(number, merge)];
     }
     Vec::new()
 }
 
-fn dry_run(number: u64) -> Effect {
+/// Notes on the page whether a merge would help.
+fn offer_merge(model: &mut Model, state: &SessionState) {
+    let can = mergeable(state).next().is_some();
+    if let Some(Dialog::Confirm(page)) = &mut model.dialog {
+        page.can_merge = can && page.subject == Subject::Commit { merge: false };
+    }
+}
+
+/// m: the plan with merges, which has to be shown and accepted like any other.
+pub fn merge(model: &mut Model, state: &SessionState) -> Vec<Effect> {
+    match &model.dialog {
+        Some(Dialog::Confirm(page)) if page.can_merge => {
+            open_page(model, state, Subject::Commit { merge: true }, &[])
+        }
+        _ => {
+            model.say(Severity::Warning, "There is nothing to merge.");
+            Vec::new()
+        }
+    }
+}
+
+fn dry_run(number: u64, merge: bool) -> Effect {
     Effect::Ask(
         Purpose::Plan(number),
         Request::Commit {
             all: false,
             ignored: false,
+            merge,
             dry_run: true,
             keep_undo: None,
         },
@@ -153,7 +176,7 @@ pub fn open_commit(model: &mut Model, state: &SessionState) -> Vec<Effect> {
         ));
         return Vec::new();
     }
-    open_page(model, state, Subject::Commit, &[])
+    open_page(model, state, Subject::Commit { merge: false }, &[])
 }
 
 /// U: the last commit, to be put back.
@@ -175,15 +198,35 @@ pub fn open_approve(model: &mut Model, state: &SessionState, choice: Choice) -> 
     open_page(model, state, Subject::Approve(choice), &keys)
 }
 
+/// Whether the open page is about a conflict.
+pub fn is_about_conflict(model: &Model) -> bool {
+    match &model.dialog {
+        Some(Dialog::Confirm(page)) => matches!(page.subject, Subject::Resolve(_)),
+        _ => false,
+    }
+}
+
 /// The open page follows the state; what says something else has to be shown again.
 pub fn refresh(model: &mut Model, state: &SessionState) -> Vec<Effect> {
     let Some(Dialog::Confirm(page)) = &model.dialog else {
         return Vec::new();
     };
-    if page.subject != Subject::Commit || page.hash == plan_hash(state) {
+    if matches!(page.subject, Subject::Resolve(_)) {
+        let (hash, lines) = describe(model, state, &page.subject, &[]);
+        if hash != page.hash
+            && let Some(Dialog::Confirm(page)) = &mut model.dialog
+        {
+            page.replace(hash, lines);
+        }
         return Vec::new();
     }
-    let (hash, lines) = describe(model, state, &Subject::Commit, &[]);
+    let Subject::Commit { merge } = page.subject else {
+        return Vec::new();
+    };
+    if page.hash == plan_hash(state) {
+        return Vec::new();
+    }
+    let (hash, lines) = describe(model, state, &Subject::Commit { merge }, &[]);
     model.pages += 1;
     let number = model.pages;
     if let Some(Dialog::Confirm(page)) = &mut model.dialog {
@@ -191,17 +234,14 @@ pub fn refresh(model: &mut Model, state: &SessionState) -> Vec<Effect> {
         page.check = Check::Waiting;
         page.replace(hash, lines);
     }
-    vec![dry_run(number)]
+    offer_merge(model, state);
+    vec![dry_run(number, merge)]
 }
 
-/// y: only if the page was shown to its end and the keys rested.
-pub fn accept(
-    model: &mut Model,
-    state: &SessionState,
-    last_key: std::time::Duration,
-) -> Vec<Effect> {
+/// Whether the page was shown to its end and the keys rested; else it says why nothing is heard.
+pub fn is_armed(model: &mut Model, last_key: std::time::Duration) -> bool {
     let Some(Dialog::Confirm(page)) = &model.dialog else {
-        return Vec::new();
+        return false;
     };
     if page.armed_at(last_key).is_none_or(|t| t > model.now) {
         let why = if !page.possible() {
@@ -212,9 +252,28 @@ pub fn accept(
             "Read to the end first: nothing was accepted."
         };
         model.say(Severity::Warning, why);
+        return false;
+    }
+    true
+}
+
+/// y: only if the page was shown to its end and the keys rested.
+pub fn accept(
+    model: &mut Model,
+    state: &SessionState,
+    last_key: std::time::Duration,
+) -> Vec<Effect> {
+    if is_about_conflict(model) {
+        model.say(Severity::Warning, "Choose one of those above.");
         return Vec::new();
     }
-    if page.subject == Subject::Commit && page.hash != plan_hash(state) {
+    if !is_armed(model, last_key) {
+        return Vec::new();
+    }
+    let Some(Dialog::Confirm(page)) = &model.dialog else {
+        return Vec::new();
+    };
+    if matches!(page.subject, Subject::Commit { .. }) && page.hash != plan_hash(state) {
         model.say(
             Severity::Warning,
             "What is approved has changed since it was shown: look again.",
@@ -224,13 +283,14 @@ pub fn accept(
     let subject = page.subject.clone();
     model.dialog = None;
     match subject {
-        Subject::Commit => {
+        Subject::Commit { merge } => {
             model.busy = Some("commit");
             vec![Effect::Ask(
                 Purpose::Commit,
                 Request::Commit {
                     all: false,
                     ignored: false,
+                    merge,
                     dry_run: false,
                     keep_undo: None,
                 },
@@ -246,6 +306,7 @@ pub fn accept(
         }
         Subject::Discard => vec![Effect::Ask(Purpose::Discard, Request::Discard)],
         Subject::Approve(choice) => decide::approved(model, state, &choice),
+        Subject::Resolve(_) => Vec::new(),
     }
 }
 

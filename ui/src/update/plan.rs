@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 
 use pvisor::LayerPath;
-use pvisor::change::{Change, ChangeKind, Risk, companions};
+use pvisor::change::{Change, ChangeKind, Merges, Risk, companions};
 use pvisor::commit::Outcome;
 use pvisor::diff::{ItemKind, ItemRef, mode_is_acl};
 use pvisor::layer::{Digest, Node};
 use pvisor::review::{Summary, Verdict, summary};
 use pvisor::session::state::{CommitRecord, SessionState};
 
+use crate::action::Name;
 use crate::model::dialog::{PageLine, Subject, Tone};
 use crate::model::marks::count;
 use crate::model::{Model, marks};
@@ -73,6 +74,13 @@ pub fn plan_hash(state: &SessionState) -> Digest {
             text.extend_from_slice(item.to_string().as_bytes());
             text.push(b' ');
         }
+        if let Some(conflict) = &change.conflict {
+            let said = (
+                conflict.describe(),
+                change.merges.as_ref().map(Merges::describe),
+            );
+            text.extend_from_slice(format!("{said:?}").as_bytes());
+        }
         text.push(0);
     }
     Digest::of(&text)
@@ -86,7 +94,7 @@ pub fn describe(
     keys: &[LayerPath],
 ) -> (Digest, Vec<PageLine>) {
     match subject {
-        Subject::Commit => (plan_hash(state), plan_lines(model, state)),
+        Subject::Commit { merge } => (plan_hash(state), plan_lines(model, state, *merge)),
         Subject::UndoCommit(number) => {
             let record = state.commits.iter().find(|c| c.number == *number);
             (Digest::of(&number.to_le_bytes()), undo_lines(record))
@@ -116,6 +124,7 @@ pub fn describe(
             lines.extend(list(state, keys));
             (Digest::of(b"approve"), lines)
         }
+        Subject::Resolve(key) => super::resolve::describe(model, state, key),
         Subject::Discard => {
             let mut lines = vec![
                 PageLine::new(
@@ -240,7 +249,42 @@ fn undo_lines(record: Option<&CommitRecord>) -> Vec<PageLine> {
     lines
 }
 
-fn plan_lines(model: &Model, state: &SessionState) -> Vec<PageLine> {
+/// Approved changes in conflict that merge cleanly, or of which a part is approved that may.
+pub fn mergeable(state: &SessionState) -> impl Iterator<Item = &Change> {
+    approved(state)
+        .into_iter()
+        .filter(|one| {
+            // Of a part the server alone can tell.
+            let merges = one.change.merges.as_ref();
+            merges.is_some_and(|merges| merges.is_clean() || !one.whole)
+        })
+        .map(|one| one.change)
+}
+
+/// What is said of files that the host has changed as well.
+fn merge_lines(model: &Model, state: &SessionState, merge: bool) -> Vec<PageLine> {
+    let files: Vec<&Change> = mergeable(state).collect();
+    if files.is_empty() {
+        return Vec::new();
+    }
+    let files_in_words = count(files.len(), "file");
+    let text = if merge {
+        format!("{files_in_words} written with the host's own edits merged in:")
+    } else {
+        let key = model.keymap.key(Name::Merge).unwrap_or_default();
+        format!("{files_in_words} changed on the host as well; `{key}` plans a merge:")
+    };
+    let mut lines = vec![PageLine::new(Tone::Warn, text)];
+    lines.extend(files.into_iter().map(|change| {
+        PageLine::new(
+            Tone::Warn,
+            [b"    ".to_vec(), path_of(&change.key)].concat(),
+        )
+    }));
+    lines
+}
+
+fn plan_lines(model: &Model, state: &SessionState, merge: bool) -> Vec<PageLine> {
     let approved = approved(state);
     let mut lines = Vec::new();
     let total = approved.len();
@@ -252,6 +296,7 @@ fn plan_lines(model: &Model, state: &SessionState) -> Vec<PageLine> {
             plan_hash(state).to_string().get(..12).unwrap_or_default()
         ),
     ));
+    lines.extend(merge_lines(model, state, merge));
     let keys: Vec<LayerPath> = approved.iter().map(|a| a.change.key.clone()).collect();
     lines.extend(classes(state, &keys));
     let unseen: Vec<(usize, bool)> = approved
@@ -324,9 +369,11 @@ fn plan_entry(model: &Model, one: &Approved) -> Vec<PageLine> {
     };
     let mut lines = vec![PageLine::new(tone, head)];
     if let Some(conflict) = &change.conflict {
+        let merges = change.merges.as_ref().map(Merges::describe);
+        let merges = merges.map_or(String::new(), |merges| format!("; {merges}"));
         lines.push(PageLine::new(
             Tone::Bad,
-            format!("      conflict: {}", conflict.describe()),
+            format!("      conflict: {}{merges}", conflict.describe()),
         ));
     }
     match model.diff.not_shown(&change.key, change.digest) {

@@ -94,7 +94,7 @@ pub fn replied(
 ) -> Vec<Effect> {
     if matches!(
         purpose,
-        Purpose::Commit | Purpose::UndoCommit | Purpose::Revert
+        Purpose::Commit | Purpose::UndoCommit | Purpose::Revert | Purpose::Resolve
     ) {
         model.busy = None;
     }
@@ -121,6 +121,17 @@ pub fn replied(
             format!("Taken back in the agent's view: {}.", names(&keys)),
         ),
         (Purpose::Revert, _) => model.say(Severity::Info, "Taken back in the agent's view."),
+        (Purpose::Resolve, Reply::Concerned(keys)) => model.say(
+            Severity::Info,
+            format!("Settled in the agent's file: {}. Look at it.", names(&keys)),
+        ),
+        (Purpose::Marked(key), Reply::Marked(marked)) => match *marked {
+            Ok(marked) => return vec![Effect::Edit(key.clone(), Box::new(marked))],
+            Err(why) => {
+                let why = pvisor::text::visible(why.as_bytes()).into_owned();
+                model.say(Severity::Error, format!("{key}: {why}."));
+            }
+        },
         (Purpose::Rescan, _) => model.say(Severity::Info, "The change set is up to date."),
         (Purpose::Stop, _) => model.say(Severity::Info, "The command is being ended."),
         (Purpose::Observed, Reply::Observed(observed)) => {
@@ -142,7 +153,7 @@ fn names(keys: &[LayerPath]) -> String {
 
 fn say_outcome(model: &mut Model, word: &str, outcome: &Outcome) {
     match outcome {
-        Outcome::Committed { number, paths } => model.say(
+        Outcome::Committed { number, paths, .. } => model.say(
             Severity::Info,
             format!(
                 "Commit {number}: {word} {}.",
@@ -207,7 +218,7 @@ fn failed(model: &mut Model, purpose: &Purpose, failure: &Failure) {
 
 /// A request could not be sent: the connection is gone.
 pub fn failed_to_send(model: &mut Model, purpose: &Purpose) {
-    if let Purpose::Commit | Purpose::UndoCommit | Purpose::Revert = purpose {
+    if let Purpose::Commit | Purpose::UndoCommit | Purpose::Revert | Purpose::Resolve = purpose {
         model.busy = None;
     }
     model.lost = true;

@@ -1,6 +1,6 @@
 //! The change list: one line a row, only the rows on the screen are looked at.
 
-use pvisor::change::{Change, Risk};
+use pvisor::change::{Change, Merges, Risk};
 use pvisor::layer::FileType;
 use pvisor::review::Summary;
 use pvisor::session::state::RunState;
@@ -287,7 +287,11 @@ fn draw_change(pen: &mut Pen, change: &Change, skip: usize, depth: usize) {
 fn badges(pen: &Pen, change: &Change) -> Vec<(&'static str, String)> {
     let mut words = Vec::new();
     if change.conflict.is_some() {
-        words.push(("risk.conflict", "conflict".to_owned()));
+        let word = match change.merges {
+            Some(Merges::Clean { .. }) => "conflict, merges",
+            _ => "conflict",
+        };
+        words.push(("risk.conflict", word.to_owned()));
     }
     let hidden = pen
         .scene

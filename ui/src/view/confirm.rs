@@ -14,9 +14,10 @@ use crate::widget::pane;
 /// Draws the page.
 pub fn draw(buf: &mut Buffer, area: Rect, scene: Scene, page: &Confirm, layout: &mut Layout) {
     let title: &[u8] = match page.subject {
-        Subject::Commit => b"commit",
+        Subject::Commit { .. } => b"commit",
         Subject::UndoCommit(_) => b"undo a commit",
         Subject::Revert(_) => b"take back",
+        Subject::Resolve(_) => b"resolve",
         Subject::Discard => b"discard",
         Subject::Approve(_) => b"approve",
     };
@@ -65,6 +66,11 @@ fn answer(scene: Scene, page: &Confirm, below: usize) -> (&'static str, String) 
             );
         }
         Check::Failed(_) | Check::Done(Outcome::Refused { .. } | Outcome::Unsettled { .. }) => {
+            if page.can_merge {
+                let merge = key(Name::Merge);
+                let text = format!("refused as it stands.  {merge}: plan with merges  {no}");
+                return ("page.bad", text);
+            }
             return ("page.bad", format!("this cannot be done.  {no}"));
         }
         Check::Done(Outcome::Nothing) => {
@@ -82,11 +88,16 @@ fn answer(scene: Scene, page: &Confirm, below: usize) -> (&'static str, String) 
     let armed = page
         .armed_at(scene.model.last_key)
         .is_some_and(|t| t <= scene.model.now);
+    if let (true, Subject::Resolve(_)) = (armed, &page.subject) {
+        return ("page.armed", format!(" one of the keys above   {no} "));
+    }
     if armed {
         let what = match &page.subject {
-            Subject::Commit => "commit",
+            Subject::Commit { merge: true } => "commit with the merges",
+            Subject::Commit { .. } => "commit",
             Subject::UndoCommit(_) => "put it back",
             Subject::Revert(_) => "take it back",
+            Subject::Resolve(_) => "settle it",
             Subject::Discard => "throw it away",
             Subject::Approve(_) => "approve",
         };

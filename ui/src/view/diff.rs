@@ -2,9 +2,10 @@
 
 use std::cell::OnceCell;
 
-use pvisor::change::Change;
+use pvisor::change::{Change, Merges};
 use pvisor::diff::rows::{DiffRow, RowKind};
 use pvisor::diff::{Item, ItemId};
+use pvisor::merge::Standing;
 use pvisor::review::{FileDecision, Summary, Verdict, line_verdict, reason};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -117,6 +118,11 @@ fn draw_head(buf: &mut Buffer, row: Rect, scene: Scene, change: Option<&Change>)
     }
     if let Some(conflict) = &change.conflict {
         parts.push(("page.bad", conflict.describe()));
+        match &change.merges {
+            Some(merges @ Merges::Clean { .. }) => parts.push(("page.warn", merges.describe())),
+            Some(merges) => parts.push(("page.bad", merges.describe())),
+            None => {}
+        }
     }
     let key = scene.model.keymap.key(Name::SinceSeen).unwrap_or_default();
     match diff.document.as_ref() {
@@ -356,7 +362,25 @@ impl Page<'_> {
         }
         let mut look = Look::of(self.scene.theme, scope);
         look.plain = style(scope);
-        line::draw_bytes(buf, room(x), text, &look);
+        x += line::draw_bytes(buf, room(x), text, &look);
+        if let Some((scope, text)) = self.standings(at) {
+            line::draw_text(buf, room(x + 2), text, style(scope));
+        }
+    }
+
+    /// Of a block whose file the host has changed as well: how the worst of its hunks stands.
+    fn standings(&self, at: usize) -> Option<(&'static str, &'static str)> {
+        let merges = self.change?.merges.as_ref()?;
+        let block = self.document.block(at);
+        let of = |row| merges.standing(self.document.item(row)?);
+        let worst = block.filter_map(of).max()?;
+        Some((standing_scope(worst), worst.name()))
+    }
+
+    /// How the hunk that begins with this line stands to the host's edits.
+    fn standing(&self, l: &DiffRow) -> Option<Standing> {
+        let item = l.item.as_ref().filter(|_| l.line_in_item <= 1)?;
+        self.change?.merges.as_ref()?.standing(item)
     }
 
     /// Decisions on what a row stands for: its item, or every item of its block.
@@ -478,13 +502,19 @@ impl Page<'_> {
             }
         }
         if range.end == glyphs.glyphs.len() && !glyphs.cut {
-            let note = match (l.eol_only, l.no_newline) {
-                (true, _) => " [only the line end differs]",
-                (_, true) => " [no newline at the end]",
-                _ => return,
+            let mut at = used;
+            let mut say = |scope, note: &str| {
+                let rest = Rect::new(x + at, area.y, width.saturating_sub(at), 1);
+                at += line::draw_text(buf, rest, note, style(scope));
             };
-            let rest = Rect::new(x + used, area.y, width.saturating_sub(used), 1);
-            line::draw_text(buf, rest, note, style("diff.note"));
+            if l.eol_only {
+                say("diff.note", " [only the line end differs]");
+            } else if l.no_newline {
+                say("diff.note", " [no newline at the end]");
+            }
+            if let Some(standing) = self.standing(l) {
+                say(standing_scope(standing), &format!(" [{}]", standing.name()));
+            }
         }
     }
 
@@ -496,6 +526,14 @@ impl Page<'_> {
                     .to_lowercase()
                     .contains(&s.text.to_lowercase())
             })
+    }
+}
+
+fn standing_scope(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Applies => "diff.note",
+        Standing::Merges => "page.warn",
+        Standing::Conflicts => "page.bad",
     }
 }
 

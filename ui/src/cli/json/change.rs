@@ -1,8 +1,9 @@
 //! `changes --json`: the change set, with what was decided.
 
 use pvisor::RelPath;
-use pvisor::change::{Change, ChangeKind, Class, Conflict};
+use pvisor::change::{Change, ChangeKind, Class, Conflict, Merges};
 use pvisor::diff::{Item, Span};
+use pvisor::merge::Standing;
 use pvisor::review::{FileDecision, item_summary, reason, summary};
 use pvisor::session::state::SessionState;
 use pvisor::session::store::SessionRecord;
@@ -142,6 +143,9 @@ pub struct ChangeInfo {
     pub reason: Option<String>,
     /// What the host did meanwhile, one sentence; null when nothing.
     pub conflict: Option<String>,
+    /// Of a conflict: `clean` when `commit --merge` would take the whole change, else `conflicts`;
+    /// null without a conflict.
+    pub merges: Option<&'static str>,
     /// What can be decided on, in file order.
     pub items: Vec<ItemInfo>,
 }
@@ -168,6 +172,10 @@ pub struct ItemInfo {
     pub new: [u32; 2],
     /// As for the change; `mixed` when lines of it were decided apart.
     pub decision: &'static str,
+    /// Of a hunk whose file the host has changed as well: `still applies` (the host left the lines
+    /// around it alone), `merges cleanly` or `conflicts`. Left out where there is nothing to say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stands: Option<&'static str>,
 }
 
 impl ChangeInfo {
@@ -204,17 +212,21 @@ impl ChangeInfo {
             decision: summary(change, decision).name(),
             reason: decision.and_then(reason),
             conflict: change.conflict.as_ref().map(Conflict::describe),
+            merges: change.conflict.as_ref().map(|_| match change.merges {
+                Some(Merges::Clean { .. }) => "clean",
+                _ => "conflicts",
+            }),
             items: change
                 .items
                 .iter()
-                .map(|item| ItemInfo::new(item, decision))
+                .map(|item| ItemInfo::new(item, decision, change.merges.as_ref()))
                 .collect(),
         }
     }
 }
 
 impl ItemInfo {
-    fn new(item: &Item, decision: Option<&FileDecision>) -> Self {
+    fn new(item: &Item, decision: Option<&FileDecision>, merges: Option<&Merges>) -> Self {
         let span = |span: Span| [span.start, span.len];
         Self {
             id: item.id.to_string(),
@@ -222,6 +234,9 @@ impl ItemInfo {
             old: span(item.old),
             new: span(item.new),
             decision: item_summary(item, decision).name(),
+            stands: merges
+                .and_then(|merges| merges.standing(&item.id))
+                .map(Standing::name),
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cli::fixture::{change, node, renamed};
 use pvisor::RelPath;
-use pvisor::change::{ChangeKind, Class, Conflict};
+use pvisor::change::{ChangeKind, Class, Conflict, Merges};
 use pvisor::review::FileDecision;
 
 fn value(of: &impl Serialize) -> Value {
@@ -30,7 +30,7 @@ fn a_change_has_every_documented_field() {
             "type": "file", "mode": {"before": "100644", "after": "100755"},
             "size": {"before": 1, "after": 2}, "binary": false, "added": 1, "removed": 1,
             "digest": digest, "risks": ["git-hook", "executable"], "decision": "undecided",
-            "reason": null, "conflict": null,
+            "reason": null, "conflict": null, "merges": null,
             "items": [{"id": "h1f3a", "kind": "hunk", "old": [3, 1], "new": [3, 2],
                        "decision": "undecided"}]
         })
@@ -61,6 +61,9 @@ fn absent_sides_are_null_and_a_conflict_is_a_sentence() {
             .as_str()
             .is_some_and(|c| c.contains("host"))
     );
+    assert_eq!(info["merges"], "conflicts");
+    change.merges = Some(Merges::Clean { hunks: Vec::new() });
+    assert_eq!(value(&ChangeInfo::new(&change, None))["merges"], "clean");
 }
 
 #[test]
@@ -136,7 +139,8 @@ fn outcomes_of_a_commit() {
     assert_eq!(
         info(Outcome::Committed {
             number: 1,
-            paths: vec![key(b"a"), key(b"\xff")]
+            paths: vec![key(b"a"), key(b"\xff")],
+            merged: Vec::new(),
         }),
         json!({
             "state": "committed", "refused": [], "commit": 1,
@@ -161,7 +165,9 @@ fn outcomes_of_a_commit() {
     );
     let planned = info(Outcome::Planned {
         paths: vec![key(b"a")],
+        merged: vec![key(b"a")],
     });
+    assert_eq!(planned["merged"][0]["path"], "a");
     assert_eq!(planned["state"], "planned");
     assert_eq!(planned["planned"][0]["path"], "a");
 }
