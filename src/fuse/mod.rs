@@ -29,16 +29,21 @@ pub struct Options {
 
 /// Requests worked on at once where some may wait for a person.
 const WAITING: usize = 24;
-/// Threads that serve one layer at most, the one that waits for them among them.
-pub const THREADS_AT_MOST: u64 = WAITING as u64 + 1;
+/// Requests worked on at once else. More threads take turns at being woken, each from a longer sleep:
+/// that costs, and two are enough for one to be free while the other copies.
+const AT_ONCE: usize = 2;
+
+/// Threads that serve one layer, the one that waits for them among them; `waits` where a person may
+/// be asked.
+pub fn threads(waits: bool) -> u64 {
+    1 + if waits { WAITING } else { AT_ONCE } as u64
+}
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             cache: CacheMode::Default,
-            // More take turns at being woken, each from a longer sleep: that costs, and two are
-            // enough for one to be free while the other copies.
-            threads: 2,
+            threads: AT_ONCE,
         }
     }
 }

@@ -136,6 +136,11 @@ impl Policy {
             .find(|rule| rule.origin != Origin::BuiltIn)
     }
 
+    /// Whether a person may have to be asked.
+    pub fn asks(&self) -> bool {
+        self.rules.iter().any(|rule| rule.level == Level::Ask)
+    }
+
     /// What is in force, in one sentence for the boundary.
     pub fn describe(&self) -> String {
         let given = self

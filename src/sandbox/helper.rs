@@ -234,7 +234,8 @@ fn begin(
     }
     let served = view.reasons.iter();
     let served = served.filter(|layer| layer.driver == Driver::Fuse.name());
-    let program = program.beside(served.count() as u64 * fuse::THREADS_AT_MOST);
+    let threads = fuse::threads(spec.policy.asks());
+    let program = program.beside(served.count() as u64 * threads);
     // From here on nobody with the same user id can look into this process or trace it.
     prctl::set_dumpable(false).doing("closing the helper to others")?;
     namespace::die_with_parent()?;

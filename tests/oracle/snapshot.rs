@@ -168,9 +168,18 @@ impl Snapshot {
     pub fn without(mut self, paths: &[Bytes]) -> Self {
         self.entries
             .retain(|path, _| !paths.iter().any(|top| within(path, top)));
-        for entry in self.entries.values_mut() {
-            if entry.same_as.as_ref().is_some_and(|p| paths.contains(p)) {
-                entry.same_as = None;
+        // Groups are called by the first of their names that is left, and one name is no group.
+        let mut groups: HashMap<Bytes, Vec<Bytes>> = HashMap::new();
+        for (path, entry) in &self.entries {
+            if let Some(group) = &entry.same_as {
+                groups.entry(group.clone()).or_default().push(path.clone());
+            }
+        }
+        for names in groups.into_values() {
+            for path in &names {
+                if let Some(entry) = self.entries.get_mut(path) {
+                    entry.same_as = (names.len() > 1).then(|| names[0].clone());
+                }
             }
         }
         self
