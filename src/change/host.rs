@@ -8,18 +8,24 @@ use std::os::fd::{AsFd, OwnedFd};
 use super::content::{self, Content};
 use crate::RelPath;
 use crate::layer::tree::is_absent;
-use crate::layer::{Node, Tree, read};
+use crate::layer::{Node, Timestamp, Tree, read};
 
 /// See the module.
 pub(super) struct Host {
     tree: Tree,
+    /// See [`Host::mounted`].
+    mounted: Option<Timestamp>,
     at: Option<(RelPath, Option<OwnedFd>)>,
 }
 
 impl Host {
     /// The host's tree.
     pub fn new(tree: Tree) -> Self {
-        Self { tree, at: None }
+        Self {
+            tree,
+            mounted: None,
+            at: None,
+        }
     }
 
     /// The tree itself.
@@ -58,6 +64,33 @@ impl Host {
             Some(dir) => tolerate(read::stat(dir.as_fd(), name)),
             None => Ok(None),
         }
+    }
+
+    /// From when on a kernel's overlay has been merging this tree: it keeps what it once looked up,
+    /// whatever is put in its place meanwhile.
+    pub fn mounted(&mut self, at: Option<Timestamp>) {
+        self.mounted = at;
+    }
+
+    /// Whether what the host has at `path` came there while an overlay was mounted, so that an agent
+    /// that had looked before still sees, and copies up, what was there then. What is written in place
+    /// is seen at once, and is no such case.
+    pub fn was_replaced(&mut self, path: &RelPath, node: &Node) -> io::Result<bool> {
+        let Some(mounted) = self.mounted else {
+            return Ok(false);
+        };
+        if node.ctime < mounted {
+            return Ok(false);
+        }
+        let name = path.file_name().unwrap_or_default();
+        let born = match self.parent(path)? {
+            Some(dir) => read::born(dir.as_fd(), name)?,
+            None => None,
+        };
+        let made = born.is_none_or(|born| born >= mounted);
+        // Moved here from elsewhere; a further name alone (a backup by links) moves this time too.
+        let moved = node.mtime < mounted && node.nlink == 1;
+        Ok(made || moved)
     }
 
     /// The host's entry with target and attributes; `None` when there is none.

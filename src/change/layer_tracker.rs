@@ -31,7 +31,7 @@ use super::tracker::is_inside;
 use super::{Change, ChangeError, ChangeKind, Class, Conflict, Merges, Risk, compare};
 use crate::diff::FileDiff;
 use crate::layer::{
-    Digest, FileType, Layer, Node, StageAccess, Tree, UpperEntry, is_of_home, points, read,
+    Digest, Driver, FileType, Layer, Node, StageAccess, Tree, UpperEntry, is_of_home, points, read,
 };
 use crate::{LayerPath, RelPath};
 
@@ -180,6 +180,11 @@ impl LayerTracker {
         Ok(tracker)
     }
 
+    /// See [`super::Tracker::merged_by`].
+    pub fn merged_by(&mut self, driver: Driver) {
+        self.layer.driver = driver;
+    }
+
     /// The layer's name.
     pub fn name(&self) -> &str {
         &self.layer.name
@@ -228,6 +233,7 @@ impl LayerTracker {
     /// Begins a scan of either kind.
     fn begin(&mut self) {
         self.host.begin();
+        self.host.mounted(self.layer.merged_by_kernel_since());
         self.recheck_budget = RECHECKED_AT_MOST;
         if let Some(rules) = &mut self.rules {
             rules.begin();

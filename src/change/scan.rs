@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::baseline::{Baseline, Record};
 use super::entries::Entries;
+use super::git_index;
 use super::host::Host;
 use crate::RelPath;
 use crate::layer::{FileType, Node, UpperEntry};
@@ -202,6 +203,15 @@ fn first_sight(entry: &UpperEntry, host: &mut Host, baseline: &mut Baseline) -> 
         && !host_dir
         && match (&node, entry.born) {
             (Some(node), Some(born)) => node.ctime > born,
+            _ => false,
+        };
+    let unsure = unsure
+        || match &node {
+            // A directory is merged with what the host has in it now; of git's index it is told by
+            // its entries whether it has moved.
+            Some(node) if !host_dir && !git_index::is_index(&entry.path) => {
+                host.was_replaced(&entry.path, node)?
+            }
             _ => false,
         };
     let record = Record {

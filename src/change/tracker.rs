@@ -72,6 +72,16 @@ impl Tracker {
         Ok(Self { layers })
     }
 
+    /// Who merges each layer by now: that is known only once the command is started, and decides
+    /// what the agent can have seen of the host.
+    pub fn merged_by(&mut self, layers: &[Layer]) {
+        for tracker in &mut self.layers {
+            if let Some(layer) = layers.iter().find(|layer| layer.name == tracker.name()) {
+                tracker.merged_by(layer.driver);
+            }
+        }
+    }
+
     /// The whole change set as it is now, sorted by key. Takes the baseline of paths that appear
     /// for the first time, and checks the host's side of every change.
     pub fn scan(&mut self, access: &dyn StageAccess) -> Result<Vec<Arc<Change>>, ChangeError> {

@@ -30,6 +30,7 @@ pub use node::{Digest, FileType, Node, Timestamp};
 pub use overwrite::Overwrite;
 pub use tree::Tree;
 
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -90,6 +91,19 @@ impl Layer {
     /// Parent of the work directories, a fresh one per mount.
     pub fn work(&self) -> PathBuf {
         self.dir.join("work")
+    }
+
+    /// Since when the kernel has been merging this layer, or last did: each mount has a work directory
+    /// of its own, made right before. `None` where it never has.
+    pub fn merged_by_kernel_since(&self) -> Option<Timestamp> {
+        if self.driver != Driver::Overlayfs {
+            return None;
+        }
+        let flags = read::DIR_FLAGS;
+        let work = nix::fcntl::open(&self.work(), flags, nix::sys::stat::Mode::empty()).ok()?;
+        let names = read::list(work.as_fd()).ok()?;
+        let born = names.iter().map(|name| read::born(work.as_fd(), name));
+        born.filter_map(|born| born.ok().flatten()).max()
     }
 
     /// Pre-images kept for conflict checks and merges, and the baseline index.

@@ -111,6 +111,11 @@ pub fn stat_fd(fd: BorrowedFd<'_>) -> io::Result<Node> {
     stat(fd, b"")?.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
+/// When the entry `name` of `dir` was made, where its file system knows.
+pub fn born(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Timestamp>> {
+    Ok(stat_born(dir, name)?.and_then(|stat| stat.born))
+}
+
 fn stat_born(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Stat>> {
     let Some(raw) = statx(dir, &c_name(name)?)? else {
         return Ok(None);

@@ -145,8 +145,9 @@ fn equal_files(
     {
         return Ok(());
     }
-    if found.nlink > 1 && found.nlink != wanted.nlink {
-        // Another name of the agent's shares this inode and must keep its content.
+    if found.nlink > 1 && (found.nlink, found.ino) != (wanted.nlink, wanted.ino) {
+        // Another name shares this inode that is none of this file's: it must keep its content. (A
+        // file that was copied up keeps the number it had.)
         return replace_file(lower, merged, name);
     }
     let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;

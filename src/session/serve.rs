@@ -155,10 +155,11 @@ impl Server {
         };
         let held = access.clone();
         let jobs = match (access, tracker) {
-            (Some(access), Some(tracker)) => {
+            (Some(access), Some(mut tracker)) => {
                 let mut layers = info.layers.clone();
                 if let Some((running, ..)) = &command {
                     super::reduce::take_drivers(&mut layers, &running.boundary);
+                    tracker.merged_by(&layers);
                 }
                 let moved = watch.as_ref().map(Watch::moved).unwrap_or_default();
                 let worker = Worker::new(

@@ -1,6 +1,6 @@
 //! The host moves while the agent works: nobody's edit is ever overwritten unseen.
 
-use crate::support::{Capability, Live, each_user, require, until};
+use crate::support::{Capability, Live, each_driver_and_user, each_user, require, until};
 
 each_user! {
     fn an_edit_of_the_same_file_is_marked_live_and_refuses_the_commit(world) {
@@ -124,5 +124,44 @@ each_user! {
         agent.finish().exits(0);
         world.pvisor(["commit", "--all"]).ok();
         assert_eq!(world.host_ok("git log --format=%s; git status --short"), "second\nfirst\n");
+    }
+}
+
+each_driver_and_user! {
+    /// The kernel's overlay goes on showing what an agent once looked at, whatever is put in its place
+    /// on the host: what was saved meanwhile is never taken for what the agent started from.
+    fn what_was_replaced_while_the_agent_ran_is_a_conflict_or_was_seen(stage) {
+        stage.host_ok("for n in edited modes removed; do printf 'one\\ntwo\\nthree\\n' >$n; done");
+        // A file server asks anew a second after it was told.
+        let (driver, wait) = if stage.is_fuse() {
+            ("fuse", "until grep -q person removed && test -e new; do sleep 0.02; done; ")
+        } else {
+            ("overlayfs", "")
+        };
+        let script = format!(
+            "cat edited modes removed >/dev/null; test ! -e new; echo ready; read x; {wait}\
+             echo agent >>edited; chmod 755 modes; rm removed; echo agent >new; echo done; read x"
+        );
+        let mut agent = Live::start(stage, &["--driver", driver], &script);
+        agent.hear("ready");
+        stage.host_ok(
+            "for n in edited modes removed; do sed s/one/person/ $n >.n && mv .n $n; done; \
+             echo person >.n; mv .n new",
+        );
+        agent.say("go on");
+        agent.hear("done");
+        agent.say("end");
+        agent.finish().exits(0);
+        let done = stage.pvisor(["commit", "--all"]).done();
+        if stage.is_fuse() {
+            done.exits(0);
+            assert_eq!(stage.text("edited"), "person\ntwo\nthree\nagent\n");
+        } else {
+            let said = done.exits(1).err();
+            for name in ["edited", "modes", "removed", "new"] {
+                assert!(said.contains(name), "{name}: {said}");
+                assert!(stage.text(name).starts_with("person\n"), "{name}");
+            }
+        }
     }
 }
