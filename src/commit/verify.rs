@@ -143,7 +143,8 @@ pub(super) fn entry(
     if same(found, expect, renamed || blind) {
         return Ok(None);
     }
-    if found.mode != expect.mode && found.file_type != FileType::Symlink {
+    let moded = found.mode != expect.mode && !was_opened(found, expect);
+    if moded && found.file_type != FileType::Symlink {
         return Ok(Some(Conflict::HostModified));
     }
     let same = match found.file_type {
@@ -159,6 +160,16 @@ pub(super) fn entry(
         FileType::Dir | FileType::Fifo | FileType::Socket => true,
     };
     Ok(differing(same && same_xattrs(place, expect)?))
+}
+
+/// Whether this is a directory that was shut to its owner, who has opened it since, as a refusal
+/// advises: all else of its mode is what it was.
+fn was_opened(found: &Node, expect: &Node) -> bool {
+    let gained = found.mode & !expect.mode;
+    found.file_type == FileType::Dir
+        && expect.mode & 0o700 != 0o700
+        && gained & !0o700 == 0
+        && found.mode == expect.mode | gained
 }
 
 fn differing(same: bool) -> Option<Conflict> {

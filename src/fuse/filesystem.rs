@@ -58,10 +58,12 @@ impl Server {
     pub fn new(overlay: Overlay, cache: CacheMode) -> Self {
         // A lookup that the kernel answers itself is seen by nobody.
         let observes = overlay.guard().observes();
-        let extended = cache == CacheMode::Extended && !observes && !overlay.guard().decides();
+        let lasting = cache == CacheMode::Extended && !observes;
+        // Rules, the built-in ones too, are asked when a file is opened.
+        let extended = lasting && !overlay.guard().decides();
         Self {
             overlay,
-            lifetime: if extended { FOR_EVER } else { BRIEFLY },
+            lifetime: if lasting { FOR_EVER } else { BRIEFLY },
             stable: if observes { BRIEFLY } else { FOR_EVER },
             counts: observes,
             extended,

@@ -326,3 +326,20 @@ each_user! {
         assert_eq!(world.host_ok("git log --format=%s"), "m\n");
     }
 }
+
+each_user! {
+    fn undo_of_a_directory_that_was_shut_works_once_its_owner_has_opened_it(world) {
+        world.host_ok("mkdir shut; echo host > shut/f");
+        let before = world.tree();
+        world.run("echo agent >> shut/f; chmod 000 shut");
+        world.pvisor(["commit", "--all"]).ok();
+        assert_eq!(world.mode("shut"), 0);
+        if !world.user.is_root() {
+            let refused = world.pvisor(["undo"]).done();
+            assert!(refused.exits(1).err().contains("shut/f"));
+            world.host_ok("chmod u+rwx shut");
+        }
+        world.pvisor(["undo"]).ok();
+        before.assert_same(&world.tree(), "undone");
+    }
+}

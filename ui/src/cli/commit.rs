@@ -164,8 +164,9 @@ pub fn conclude(outcome: &Outcome, as_json: bool, undo: bool) -> Result<ExitCode
             "what stands in the way is the host's: mend it there, then `pvisor-tui undo` again",
         ),
         Outcome::Refused { .. } => CliError::refused(report::outcome(outcome, undo)).hint(
-            "compare with `pvisor-tui diff`; approve other paths, `reset` or `revert` these, or \
-             `discard`",
+            "compare with `pvisor-tui diff`; what both sides changed is shown by `diff --merged` and \
+             settled by `commit --merge` or `resolve`; or approve other paths, `reset` or `revert` \
+             these, or `discard`",
         ),
         Outcome::Unsettled { .. } => CliError::failure(report::outcome(outcome, undo))
             .hint("`pvisor-tui recover` settles it: whole, or as if it had never begun"),
