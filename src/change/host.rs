@@ -79,7 +79,8 @@ impl Host {
         let Some(mounted) = self.mounted else {
             return Ok(false);
         };
-        if node.ctime < mounted {
+        // The clock of files ticks every few milliseconds: what has the mount's own tick was there.
+        if node.ctime <= mounted {
             return Ok(false);
         }
         let name = path.file_name().unwrap_or_default();
@@ -87,9 +88,9 @@ impl Host {
             Some(dir) => read::born(dir.as_fd(), name)?,
             None => None,
         };
-        let made = born.is_none_or(|born| born >= mounted);
+        let made = born.is_none_or(|born| born > mounted);
         // Moved here from elsewhere; a further name alone (a backup by links) moves this time too.
-        let moved = node.mtime < mounted && node.nlink == 1;
+        let moved = node.mtime <= mounted && node.nlink == 1;
         Ok(made || moved)
     }
 
