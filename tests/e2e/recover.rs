@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::support::wait::PATIENCE;
-use crate::support::{Terminal, Tree, World, each_user, processes, until, wait};
+use crate::support::{Terminal, Tree, World, each_user, processes, wait};
 
 /// Enough that a commit takes a while.
 const FILES: usize = 400;
@@ -140,7 +140,8 @@ each_user! {
             t.attempt(Duration::from_secs(5), |_| (world.text("d/1") == "1\n").then_some(()))
         });
         assert!(back.is_some(), "not put back; the screen:\n{}", screen.text());
+        screen.wait_text("put back 40");
         drop(screen);
-        until("the whole commit to be put back", || (world.tree() == both.before).then_some(()));
+        both.before.assert_same(&world.tree(), "put back by keys");
     }
 }
