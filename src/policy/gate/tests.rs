@@ -262,6 +262,11 @@ fn a_caller_that_was_killed_does_not_wait_for_a_person() {
         .arg("100")
         .spawn()
         .expect("a child");
+    // A child is said to be started a moment before it has its program's name.
+    let name = format!("/proc/{}/comm", child.id());
+    while std::fs::read_to_string(&name).expect("it runs") != "sleep\n" {
+        std::thread::yield_now();
+    }
     let waiting = scene.try_later("a", Access::Read, child.id());
     let (id, what) = scene.asked();
     assert_eq!(what.program, "sleep");
