@@ -92,9 +92,9 @@ pub const TABLE: &[Deviation] = &[
         handled: "such a refusal ends the comparison",
     },
     Deviation {
-        driver: "overlayfs",
+        driver: "overlayfs and fuse",
         condition: "the time of a named pipe that is written to",
-        why: "the overlay's pipe has it, and forgets it",
+        why: "the pipe of the merged view has it, and forgets it",
         handled: "a time that is not set by the script is not compared",
     },
     Deviation {
