@@ -103,7 +103,14 @@ impl LayerTracker {
             concerned.insert(InTreeOrder(entry.path.clone()));
             entries.put(entry);
         }
-        for path in turned {
+        // What lies below one that turned is concerned once, however many on the way turned as well.
+        let turned: BTreeSet<InTreeOrder> = turned.into_iter().map(InTreeOrder).collect();
+        let mut covered: Option<RelPath> = None;
+        for InTreeOrder(path) in turned {
+            if covered.as_ref().is_some_and(|top| path.is_within(top)) {
+                continue;
+            }
+            covered = Some(path.clone());
             concerned.extend(entries.below(&path).cloned().map(InTreeOrder));
             let recorded = self.baseline.below(&path);
             concerned.extend(recorded.map(|(path, _)| InTreeOrder(path.clone())));
