@@ -19,6 +19,7 @@ use super::pace::Pace;
 use super::state::{RunState, SessionState, Update};
 use super::store::{SessionRecord, Store};
 use super::worker::{Job, ReplyTo};
+use crate::commit::Recovered;
 use crate::protocol::{Failure, Hello, Reply, Request, Role, ServerMessage, Stream, Welcome};
 use crate::reserve::Ballast;
 use crate::sandbox::ExitStatus;
@@ -71,6 +72,9 @@ pub struct Session {
     stage_full: bool,
     /// What happened before anybody was there to be told.
     pub(super) untold: Vec<String>,
+    /// What was found unfinished and settled at the start: for the first who asks for a recovery,
+    /// who may have been what started the server.
+    pub(super) settled_first: Vec<Recovered>,
     pub(super) ending: bool,
 }
 
@@ -105,6 +109,7 @@ impl Session {
             unwritten: false,
             stage_full: false,
             untold: Vec::new(),
+            settled_first: Vec::new(),
             ending: false,
         }
     }

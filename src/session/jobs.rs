@@ -171,6 +171,11 @@ impl Session {
                 }
                 self.take_changes(scanned);
                 self.record();
+                let settled = settled.map(|later| {
+                    let mut all = std::mem::take(&mut self.settled_first);
+                    all.extend(later);
+                    all
+                });
                 self.reply(reply_to, settled.map(Reply::Recovered));
             }
             JobDone::NotTried(reply_to, failure) => {

@@ -232,6 +232,7 @@ impl Server {
         for settled in recovered {
             session.settled(&settled);
             session.untold.push(settled.describe());
+            session.settled_first.push(settled);
         }
         session.record();
         if session.watch.is_none() {
