@@ -9,7 +9,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use nix::unistd::UnlinkatFlags;
 
-use super::calls::{self, Result};
+use super::calls::{self, Result, Stat};
 use super::guard::Access;
 use super::inode::{Name, Node, Side};
 use super::lookup::{Sight, checked};
@@ -46,9 +46,9 @@ impl Overlay {
             name: checked(to.1)?,
         };
         self.may_rename(caller, &from, &to, exchange)?;
-        self.prepare(&from)?;
+        self.prepare(caller, &from)?;
         if exchange {
-            self.prepare(&to)?;
+            self.prepare(caller, &to)?;
         }
         {
             let _tree = self.changing();
@@ -94,7 +94,7 @@ impl Overlay {
     }
 
     /// Brings what is to move into the upper, without holding the tree.
-    fn prepare(&self, end: &End) -> Result<()> {
+    fn prepare(&self, caller: &Caller, end: &End) -> Result<()> {
         let node = {
             let _tree = self.reading();
             let (node, _) = self
@@ -106,7 +106,7 @@ impl Overlay {
             return Err(Errno::EBUSY);
         }
         let done = if node.is_dir() {
-            self.materialise(&node)
+            self.materialise(caller, &node)
         } else {
             self.copy_up(&node, u64::MAX)
         };
@@ -118,7 +118,7 @@ impl Overlay {
     }
 
     /// Makes a directory pure upper: everything it shows lies there, and nothing of the lower does.
-    fn materialise(&self, top: &Arc<Node>) -> Result<()> {
+    fn materialise(&self, caller: &Caller, top: &Arc<Node>) -> Result<()> {
         // Parents are done after their children: only then may the lower cease to show.
         let mut stack = vec![(top.clone(), None::<Vec<CString>>)];
         while let Some((node, pending)) = stack.pop() {
@@ -161,17 +161,35 @@ impl Overlay {
             if child.is_dir() {
                 stack.push((child, None));
             } else {
-                self.copy_up(&child, u64::MAX)?;
-                if shown.is_late {
+                // A copy has one name: that the file is protected by another would be forgotten.
+                let done = self
+                    .permit_content(caller, (&node, &name), &child, &shown.stat)
+                    .and_then(|()| self.copy_up(&child, u64::MAX));
+                if done.is_ok() && shown.is_late {
                     self.link_late(&child, &node, &name);
                 }
                 let id = child.id;
                 drop(child);
                 let gone = self.table().release(id);
                 drop(gone);
+                done?;
             }
         }
         Ok(())
+    }
+
+    /// Asks the guard about the content of a file with several names. No lock is held.
+    fn permit_content(
+        &self,
+        caller: &Caller,
+        (parent, name): (&Arc<Node>, &CStr),
+        node: &Arc<Node>,
+        stat: &Stat,
+    ) -> Result<()> {
+        match Self::alias_by(node, stat).filter(|_| self.guard.decides()) {
+            Some(alias) => self.permit(caller, parent, name, Access::Read, Some(alias)),
+            None => Ok(()),
+        }
     }
 
     /// Marks a directory whose content is all in the upper. The tree is held for changing.
