@@ -59,8 +59,8 @@ impl Server {
         // A lookup that the kernel answers itself is seen by nobody.
         let observes = overlay.guard().observes();
         let lasting = cache == CacheMode::Extended && !observes;
-        // Rules, the built-in ones too, are asked when a file is opened.
-        let extended = lasting && !overlay.guard().decides();
+        // The built-in rules refuse the name already; others are asked when a file is opened.
+        let extended = lasting && overlay.guard().settles_by_lookup();
         Self {
             overlay,
             lifetime: if lasting { FOR_EVER } else { BRIEFLY },
@@ -72,7 +72,10 @@ impl Server {
     }
 
     fn lifetime(&self, attr: &Attr) -> Duration {
-        if attr.guarded {
+        if attr.guarded && self.by_node {
+            // Found by a helper of ours alone, and nothing would be asked of who finds it kept.
+            Duration::ZERO
+        } else if attr.guarded {
             BRIEFLY
         } else if attr.stable {
             self.stable
@@ -171,7 +174,9 @@ impl Filesystem for Server {
         }
         let offered = |flag| config.capabilities().contains(flag);
         self.by_node = self.extended && offered(InitFlags::FUSE_NO_OPEN_SUPPORT);
-        if !self.by_node {
+        if self.by_node {
+            self.overlay.serve_by_node();
+        } else {
             // Where no open is sent, none can truncate: that comes as a change of size.
             wishes.push(InitFlags::FUSE_ATOMIC_O_TRUNC);
         }
@@ -370,7 +375,7 @@ impl Filesystem for Server {
 
     fn read(
         &self,
-        _: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -385,7 +390,10 @@ impl Filesystem for Server {
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }
-            match self.overlay.read(ino.0, fh.0, offset, &mut buffer[..size]) {
+            match self
+                .overlay
+                .read(&caller(req, 0), ino.0, fh.0, offset, &mut buffer[..size])
+            {
                 Ok(length) => reply.data(&buffer[..length]),
                 Err(e) => reply.error(errno(e)),
             }
@@ -394,7 +402,7 @@ impl Filesystem for Server {
 
     fn write(
         &self,
-        _: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -406,7 +414,10 @@ impl Filesystem for Server {
     ) {
         self.overlay.requested("write");
         let strip = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match self.overlay.write((ino.0, fh.0), offset, data, strip) {
+        match self
+            .overlay
+            .write(&caller(req, 0), (ino.0, fh.0), offset, data, strip)
+        {
             Ok(length) => reply.written(length as u32),
             Err(e) => reply.error(errno(e)),
         }
@@ -660,7 +671,7 @@ impl Filesystem for Server {
 
     fn fallocate(
         &self,
-        _: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -670,12 +681,16 @@ impl Filesystem for Server {
     ) {
         self.overlay.requested("fallocate");
         let file = (ino.0, fh.0);
-        empty(reply, self.overlay.fallocate(file, mode, offset, length));
+        empty(
+            reply,
+            self.overlay
+                .fallocate(&caller(req, 0), file, mode, offset, length),
+        );
     }
 
     fn lseek(
         &self,
-        _: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: i64,
@@ -688,7 +703,10 @@ impl Filesystem for Server {
             libc::SEEK_HOLE => Seek::Hole,
             _ => return reply.error(Errno::EINVAL),
         };
-        match self.overlay.seek(ino.0, fh.0, offset, what) {
+        match self
+            .overlay
+            .seek(&caller(req, 0), ino.0, fh.0, offset, what)
+        {
             Ok(found) => reply.offset(found),
             Err(e) => reply.error(errno(e)),
         }
@@ -696,7 +714,7 @@ impl Filesystem for Server {
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        req: &Request,
         ino_in: INodeNo,
         fh_in: FileHandle,
         offset_in: u64,
@@ -710,7 +728,7 @@ impl Filesystem for Server {
         self.overlay.requested("copy_file_range");
         let from = (ino_in.0, fh_in.0, offset_in);
         let to = (ino_out.0, fh_out.0, offset_out);
-        match self.overlay.copy_range(from, to, len) {
+        match self.overlay.copy_range(&caller(req, 0), from, to, len) {
             Ok(copied) => reply.written(copied as u32),
             Err(e) => reply.error(errno(e)),
         }

@@ -15,7 +15,7 @@ use nix::fcntl::OFlag;
 
 use super::calls::Result;
 use super::inode::{Node, Side};
-use super::{Overlay, held};
+use super::{Access, Caller, Overlay, held};
 
 /// In the place of a handle: the inode's number says which file is meant.
 pub const NO_HANDLE: u64 = 0;
@@ -37,14 +37,25 @@ pub(super) struct Kept {
 }
 
 impl Overlay {
+    /// Says that no file is opened before it is read or written from now on. Only for a guard that
+    /// [settles by lookup](super::Guard::settles_by_lookup).
+    pub fn serve_by_node(&self) {
+        self.by_node.store(true, Ordering::Release);
+    }
+
+    pub(super) fn serves_by_node(&self) -> bool {
+        self.by_node.load(Ordering::Acquire)
+    }
+
     /// The file of a node for reading, in the upper as soon as it is there.
-    pub(super) fn file_to_read(&self, node: &Arc<Node>) -> Result<Arc<File>> {
+    pub(super) fn file_to_read(&self, caller: &Caller, node: &Arc<Node>) -> Result<Arc<File>> {
         let raised = node.raised.load(Ordering::Acquire);
         if let Some(kept) = &node.state().kept
             && (kept.is_upper || !raised)
         {
             return Ok(kept.file.clone());
         }
+        self.permit_unopened(caller, node, Access::Read)?;
         let kept = {
             let _tree = self.reading();
             let (place, _) = self.located(node)?;
@@ -62,13 +73,25 @@ impl Overlay {
     }
 
     /// The file of a node for changing, which lies in the upper from then on.
-    pub(super) fn file_to_write(&self, node: &Arc<Node>) -> Result<Arc<File>> {
+    pub(super) fn file_to_write(&self, caller: &Caller, node: &Arc<Node>) -> Result<Arc<File>> {
+        self.permit_unopened(caller, node, Access::Write)?;
         self.copy_up(node, u64::MAX)?;
         let _tree = self.reading();
         let (place, stat) = self.located_above(node)?;
         self.budget.note(node, &stat);
         let file = File::from(Self::open_place(&place, OFlag::O_RDWR)?);
         Ok(Arc::new(file))
+    }
+
+    /// Asks the guard at the first request for content. What is refused has mostly been refused at
+    /// lookup already; what is only remarked on is remarked on here.
+    fn permit_unopened(&self, caller: &Caller, node: &Arc<Node>, access: Access) -> Result<()> {
+        if !self.guard.decides()
+            || (node.raised.load(Ordering::Acquire) && !self.is_spoken_of(node))
+        {
+            return Ok(());
+        }
+        self.permit_node(caller, node, access)
     }
 
     /// The regular file of that number.

@@ -284,10 +284,10 @@ impl Overlay {
     }
 
     /// What is read from: behind a handle, or an inode's own file for [`NO_HANDLE`].
-    fn source(&self, id: u64, handle: u64) -> Result<(Arc<Node>, Arc<File>)> {
+    fn source(&self, caller: &Caller, id: u64, handle: u64) -> Result<(Arc<Node>, Arc<File>)> {
         if handle == NO_HANDLE {
             let node = self.file_node(id)?;
-            let file = self.file_to_read(&node)?;
+            let file = self.file_to_read(caller, &node)?;
             return Ok((node, file));
         }
         let handle = self.handle(handle)?;
@@ -296,10 +296,10 @@ impl Overlay {
     }
 
     /// What is written to, likewise.
-    fn target(&self, id: u64, handle: u64) -> Result<(Arc<Node>, Arc<File>)> {
+    fn target(&self, caller: &Caller, id: u64, handle: u64) -> Result<(Arc<Node>, Arc<File>)> {
         if handle == NO_HANDLE {
             let node = self.file_node(id)?;
-            let file = self.file_to_write(&node)?;
+            let file = self.file_to_write(caller, &node)?;
             return Ok((node, file));
         }
         let handle = self.handle(handle)?;
@@ -311,8 +311,15 @@ impl Overlay {
     }
 
     /// Reads at `offset` into `buffer`; short at the end of the file only.
-    pub fn read(&self, id: u64, handle: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let (node, file) = self.source(id, handle)?;
+    pub fn read(
+        &self,
+        caller: &Caller,
+        id: u64,
+        handle: u64,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        let (node, file) = self.source(caller, id, handle)?;
         // Of a regular file less than asked for is all there is.
         let done = loop {
             match file.read_at(buffer, offset) {
@@ -328,12 +335,13 @@ impl Overlay {
     /// Writes all of `data` at `offset`, or what there is room for. `strip`: the special bits go.
     pub fn write(
         &self,
+        caller: &Caller,
         (id, handle): (u64, u64),
         offset: u64,
         data: &[u8],
         strip: bool,
     ) -> Result<usize> {
-        let (node, file) = self.target(id, handle)?;
+        let (node, file) = self.target(caller, id, handle)?;
         let mut special = None;
         if !node.plain.load(Ordering::Acquire) {
             let stat = calls::stat_fd(file.as_fd())?;
@@ -390,12 +398,13 @@ impl Overlay {
     /// Allocates, punches, zeroes, collapses or inserts, as far as the upper's file system can.
     pub fn fallocate(
         &self,
+        caller: &Caller,
         (id, handle): (u64, u64),
         mode: i32,
         offset: u64,
         length: u64,
     ) -> Result<()> {
-        let (node, file) = self.target(id, handle)?;
+        let (node, file) = self.target(caller, id, handle)?;
         if mode & libc::FALLOC_FL_PUNCH_HOLE == 0 && mode & libc::FALLOC_FL_COLLAPSE_RANGE == 0 {
             self.room_to_write(&file, offset, length)?;
         }
@@ -406,8 +415,15 @@ impl Overlay {
     }
 
     /// Where data or a hole begins, from `offset` on.
-    pub fn seek(&self, id: u64, handle: u64, offset: i64, what: Seek) -> Result<i64> {
-        let (_, file) = self.source(id, handle)?;
+    pub fn seek(
+        &self,
+        caller: &Caller,
+        id: u64,
+        handle: u64,
+        offset: i64,
+        what: Seek,
+    ) -> Result<i64> {
+        let (_, file) = self.source(caller, id, handle)?;
         let whence = match what {
             Seek::Data => nix::unistd::Whence::SeekData,
             Seek::Hole => nix::unistd::Whence::SeekHole,
@@ -419,13 +435,14 @@ impl Overlay {
     /// handle and the offset.
     pub fn copy_range(
         &self,
+        caller: &Caller,
         from: (u64, u64, u64),
         to: (u64, u64, u64),
         length: u64,
     ) -> Result<usize> {
-        let (target, to_file) = self.target(to.0, to.1)?;
+        let (target, to_file) = self.target(caller, to.0, to.1)?;
         // Both may be one file, which has moved to the upper by now.
-        let (source, from_file) = self.source(from.0, from.1)?;
+        let (source, from_file) = self.source(caller, from.0, from.1)?;
         self.room_to_write(&to_file, to.2, length)?;
         let length = usize::try_from(length).unwrap_or(usize::MAX).min(1 << 30);
         let copied = calls::copy_range((&*from_file, from.2), (&*to_file, to.2), length)?;

@@ -82,6 +82,13 @@ pub trait Guard: Send + Sync {
         self.decides()
     }
 
+    /// Whether what is refused is refused to everybody from the moment its name is looked up (with
+    /// [`Attempt::alias`], by another name as well), and nothing waits for an answer later: then
+    /// files may be opened without being asked about. Remarks come with the first content.
+    fn settles_by_lookup(&self) -> bool {
+        !self.decides()
+    }
+
     /// Whether [`Guard::observed`] is listened to: otherwise it need not be called.
     fn observes(&self) -> bool;
 }

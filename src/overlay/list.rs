@@ -191,7 +191,12 @@ impl Overlay {
                 let _tree = self.reading();
                 shown.stat = self.node_stat(&node)?;
             }
-            let attr = self.attr(&node, &shown.stat);
+            let mut attr = self.attr(&node, &shown.stat);
+            // Whoever looks this one up is told why not.
+            let named = (&dir, merged.name.as_c_str());
+            attr.guarded |= self
+                .permit_alias(&Caller::default(), named, &node, &shown.stat)
+                .is_err();
             let entry = Entry {
                 name: merged.name.to_bytes().to_vec(),
                 id: attr.id,

@@ -232,8 +232,30 @@ impl Overlay {
             stat.stat = self.node_stat(&node)?;
         }
         let stat = stat.stat;
+        if let Err(refused) = self.permit_alias(caller, (&parent, &name), &node, &stat) {
+            self.forget(node.id, 1);
+            return Err(refused);
+        }
         self.saw(&parent, &name, Access::Lookup, 0);
         Ok(Some(self.attr(&node, &stat)))
+    }
+
+    /// Where nobody says that a file is opened, whether it is protected under another of its names
+    /// is asked when it is found. No lock is held.
+    pub(super) fn permit_alias(
+        &self,
+        caller: &Caller,
+        (parent, name): (&Arc<Node>, &CStr),
+        node: &Arc<Node>,
+        stat: &Stat,
+    ) -> Result<()> {
+        if !self.serves_by_node() || !self.guard.decides() {
+            return Ok(());
+        }
+        match Self::alias_by(node, stat) {
+            Some(alias) => self.permit(caller, parent, name, Access::Lookup, Some(alias)),
+            None => Ok(()),
+        }
     }
 
     /// The node of a name and what lies there. The tree is held.

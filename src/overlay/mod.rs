@@ -43,7 +43,7 @@ pub use place::Space;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use budget::Budget;
@@ -142,6 +142,8 @@ pub struct Overlay {
     table: Mutex<Table>,
     open_dirs: Mutex<place::OpenDirs>,
     open_files: Mutex<by_node::OpenFiles>,
+    /// Nobody says that a file is opened: see [`Overlay::serve_by_node`].
+    by_node: AtomicBool,
     /// See [`Table::moves`].
     moves: Arc<AtomicU64>,
     files: RwLock<HashMap<u64, Arc<file::Handle>>>,
@@ -202,6 +204,7 @@ impl Overlay {
             tree: RwLock::new(()),
             open_dirs: Mutex::default(),
             open_files: Mutex::default(),
+            by_node: AtomicBool::new(false),
             files: RwLock::default(),
             listings: RwLock::default(),
             lower_cache: Mutex::default(),
@@ -254,7 +257,8 @@ impl Overlay {
         if !self.guard.decides() {
             return false;
         }
-        if !node.is_dir() && stat.nlink > 1 {
+        // Served by node, an alias was asked about when it was looked up.
+        if !self.serves_by_node() && !node.is_dir() && stat.nlink > 1 {
             return true;
         }
         self.is_spoken_of(node)

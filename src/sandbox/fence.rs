@@ -73,6 +73,11 @@ impl Guard for Fence {
         self.inner.waits()
     }
 
+    fn settles_by_lookup(&self) -> bool {
+        // Behind a fence nothing is found.
+        self.inner.settles_by_lookup()
+    }
+
     fn observes(&self) -> bool {
         self.inner.observes()
     }

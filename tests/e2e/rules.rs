@@ -106,6 +106,49 @@ each_user! {
 }
 
 each_user! {
+    fn the_built_in_list_holds_where_the_kernel_opens_files_by_itself(world) {
+        if !have_fuse(world) { return; }
+        world.host_ok(
+            "echo SESAME > id_ed25519; ln id_ed25519 spare; echo E=1 > .env; mkdir d; \
+             ln id_ed25519 d/third; echo one > pair; ln pair other",
+        );
+        let before = world.host_ok("stat -c '%n %h %s %Y' id_ed25519 spare d/third; cat spare");
+        let ways = [
+            "cat id_ed25519",
+            "ls -l . d; ls -lR; cat spare",
+            "find . -type f -exec cat {} +",
+            "cat d/third",
+            "cat /proc/self/root$PWD/id_ed25519 /proc/self/root$PWD/spare",
+            "cd d && cat ../id_ed25519 ../spare",
+            "mv d e; cat e/third",
+            "mv e d; cat d/third",
+            "ln spare again; cat again",
+            "mv spare free; cat free",
+            "cp -a d copy; cat copy/third",
+            "echo lost >> spare; echo lost > d/third; : > id_ed25519",
+            "truncate -s 0 spare; truncate -s 0 d/third",
+            "python3 -c \"import mmap; f = open('spare', 'rb'); print(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)[:])\"",
+        ];
+        let script = format!("({}) 2>> errors; cat .env other; true", ways.join(") 2>> errors; ("));
+        let flags = ["--driver", "fuse", "--cache", "extended"];
+        let done = world.run_with(&flags, &script).ok();
+        assert!(!done.out().contains("SESAME"), "{done}");
+        assert!(done.out().ends_with("E=1\none\n"), "{done}");
+        world.pvisor(["commit", "--all"]).ok();
+        let after = world.host_ok("stat -c '%n %h %s %Y' id_ed25519 spare d/third; cat spare");
+        assert_eq!(after, before);
+        // The same without the list does print it: the ways are ways.
+        world.host_ok("rm -rf e copy errors again free");
+        let config = world.home.join(".config/pvisor-tui");
+        fs::create_dir_all(&config).unwrap();
+        fs::write(config.join("config.toml"), "[rules]\nlift = ['*']\n").unwrap();
+        for dir in [world.home.join(".config"), config] { world.own(&dir, 0o700); }
+        let control = world.run_with(&flags, &format!("({})", ways[..10].join("); ("))).done();
+        assert!(control.out().matches("SESAME").count() >= 12, "{control}");
+    }
+}
+
+each_user! {
     fn what_excludes_a_rule_is_named(world) {
         for (flags, wanted) in [
             (&["--driver", "overlayfs", "--rule", "ask:x"][..], &["--driver overlayfs", "--rule ask:x"][..]),

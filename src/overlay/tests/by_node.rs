@@ -12,7 +12,7 @@ fn bytes(stage: &Stage, id: u64) -> Vec<u8> {
     let mut buffer = [0; 64];
     let length = stage
         .overlay
-        .read(id, NO_HANDLE, 0, &mut buffer)
+        .read(&me(), id, NO_HANDLE, 0, &mut buffer)
         .expect("reads");
     buffer[..length].to_vec()
 }
@@ -23,7 +23,7 @@ fn the_first_write_brings_a_file_into_the_upper_and_leaves_nothing_open_for_writ
     let id = stage.attr("f").expect("f").id;
     assert_eq!(bytes(&stage, id), b"low");
     assert!(!stage.upper("f").exists(), "nothing is copied for a reader");
-    let written = stage.overlay.write((id, NO_HANDLE), 3, b"er", false);
+    let written = stage.overlay.write(&me(), (id, NO_HANDLE), 3, b"er", false);
     assert_eq!(written, Ok(2));
     assert_eq!(bytes(&stage, id), b"lower");
     assert_eq!(fs::read(stage.lower("f")).expect("lower"), b"low");
@@ -50,7 +50,7 @@ fn a_removed_file_is_read_and_written_until_it_is_forgotten() {
             .expect("removes");
         assert_eq!(bytes(&stage, id), name.as_bytes());
         let file = (id, NO_HANDLE);
-        assert_eq!(stage.overlay.write(file, 0, b"x", false), Ok(1));
+        assert_eq!(stage.overlay.write(&me(), file, 0, b"x", false), Ok(1));
         assert_eq!(bytes(&stage, id), [b"x", &name.as_bytes()[1..]].concat());
         let cut = Changes {
             size: Some(1),
@@ -61,7 +61,7 @@ fn a_removed_file_is_read_and_written_until_it_is_forgotten() {
         assert_eq!(stage.attr(name), Err(Errno::ENOENT));
         stage.overlay.forget(id, u64::MAX);
         assert_eq!(
-            stage.overlay.read(id, NO_HANDLE, 0, &mut [0]),
+            stage.overlay.read(&me(), id, NO_HANDLE, 0, &mut [0]),
             Err(Errno::ESTALE)
         );
     }
@@ -146,4 +146,74 @@ fn a_rule_speaks_of_what_is_moved_below_it() {
         .expect("renames");
     assert_eq!(open(libc::O_RDWR), Ok(()));
     assert!(!stage.attr("open/in/f").expect("f").guarded);
+}
+
+/// Remarks on what is asked about `noted`; whose other name, `alias`, is protected.
+#[derive(Default)]
+struct Noting(std::sync::Mutex<Vec<(Access, u32)>>);
+
+impl Guard for Noting {
+    fn permit(&self, attempt: &Attempt<'_>) -> Result<(), Refusal> {
+        if attempt.alias.is_some() {
+            return Err(Refusal::Denied);
+        }
+        if attempt.access != Access::Lookup {
+            let mut asked = self.0.lock().expect("a lock");
+            asked.push((attempt.access, attempt.pid));
+        }
+        Ok(())
+    }
+
+    fn lists(&self, _: &str, _: &RelPath) -> bool {
+        true
+    }
+
+    fn protects_below(&self, _: &str, _: &RelPath) -> bool {
+        false
+    }
+
+    fn observed(&self, _: &str, _: &RelPath, _: Access, _: u64) {}
+
+    fn concerns(&self, _: &str, path: &RelPath) -> bool {
+        path.as_bytes() == b"noted"
+    }
+
+    fn settles_by_lookup(&self) -> bool {
+        true
+    }
+
+    fn observes(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn what_nobody_opens_is_asked_about_when_it_is_found_and_when_it_is_read() {
+    let guard = Arc::new(Noting::default());
+    let stage = Stage::with(Options::default(), guard.clone(), |lower| {
+        fs::write(lower.join("noted"), "n").expect("writes");
+        fs::write(lower.join("plain"), "p").expect("writes");
+        fs::write(lower.join("alias"), "secret").expect("writes");
+        fs::create_dir(lower.join("d")).expect("makes");
+        fs::hard_link(lower.join("alias"), lower.join("d/other")).expect("links");
+    });
+    stage.overlay.serve_by_node();
+    let asked = || std::mem::take(&mut *guard.0.lock().expect("a lock"));
+    let noted = stage.attr("noted").expect("noted");
+    assert!(noted.guarded);
+    assert_eq!(bytes(&stage, noted.id), b"n");
+    assert_eq!(bytes(&stage, noted.id), b"n");
+    assert_eq!(asked(), [(Access::Read, me().pid)]);
+    let plain = stage.attr("plain").expect("plain");
+    assert_eq!(bytes(&stage, plain.id), b"p");
+    assert_eq!(asked(), []);
+    // The name itself says nothing of the rule on the other one.
+    assert_eq!(stage.attr("alias").map(|attr| attr.id), Err(Errno::EACCES));
+    assert_eq!(
+        stage.attr("d/other").map(|attr| attr.id),
+        Err(Errno::EACCES)
+    );
+    let root = super::super::ROOT;
+    let moved = stage.overlay.rename(&me(), (root, b"d"), (root, b"e"), 0);
+    assert_eq!(moved, Err(Errno::EACCES), "a copy would be free");
 }

@@ -128,7 +128,7 @@ fn a_removed_open_file_goes_on() {
     let mut buffer = [0; 8];
     let length = stage
         .overlay
-        .read(id, opened.handle, 0, &mut buffer)
+        .read(&me(), id, opened.handle, 0, &mut buffer)
         .expect("reads");
     assert_eq!(&buffer[..length], b"low");
     assert_eq!(fs::read(stage.lower("f")).expect("reads"), b"low");
@@ -146,7 +146,7 @@ fn a_descriptor_from_before_the_copy_up_sees_what_is_written() {
     let mut buffer = [0; 8];
     let length = stage
         .overlay
-        .read(id, opened.handle, 0, &mut buffer)
+        .read(&me(), id, opened.handle, 0, &mut buffer)
         .expect("reads");
     assert_eq!(&buffer[..length], b"ab");
 }

@@ -112,11 +112,13 @@ impl Stage {
         let attr = self.attr(path)?;
         let opened = self.overlay.open(&me(), attr.id, libc::O_RDONLY)?;
         let mut buffer = vec![0; attr.size as usize + 16];
-        let length = self.overlay.read(attr.id, opened.handle, 0, &mut buffer)?;
+        let length = self
+            .overlay
+            .read(&me(), attr.id, opened.handle, 0, &mut buffer)?;
         self.overlay.release(opened.handle);
         buffer.truncate(length);
         let mut same = vec![0; attr.size as usize + 16];
-        let length = self.overlay.read(attr.id, NO_HANDLE, 0, &mut same)?;
+        let length = self.overlay.read(&me(), attr.id, NO_HANDLE, 0, &mut same)?;
         assert_eq!(same[..length], buffer, "without a handle");
         Ok(buffer)
     }
@@ -141,7 +143,7 @@ impl Stage {
             NO_HANDLE
         };
         let file = (attr.id, handle);
-        let written = self.overlay.write(file, attr.size, data, false);
+        let written = self.overlay.write(&me(), file, attr.size, data, false);
         self.overlay.release(opened.handle);
         written.map(drop)
     }

@@ -361,6 +361,10 @@ impl Guard for Gate {
         self.hall.matcher.asks()
     }
 
+    fn settles_by_lookup(&self) -> bool {
+        !self.hall.matcher.asks()
+    }
+
     fn observes(&self) -> bool {
         self.hall.observe
     }
