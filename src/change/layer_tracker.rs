@@ -27,7 +27,7 @@ use super::ignored::Rules;
 use super::rename::Fingerprint;
 use super::risk::{self, Looks};
 use super::scan::{self, Candidate};
-use super::tracker::is_inside;
+use super::tracker::{Written, is_inside};
 use super::{Change, ChangeError, ChangeKind, Class, Conflict, Merges, Risk, compare};
 use crate::diff::FileDiff;
 use crate::layer::{
@@ -431,7 +431,7 @@ impl LayerTracker {
     pub fn rebase(
         &mut self,
         mut paths: BTreeSet<RelPath>,
-        written: &HashMap<LayerPath, Digest>,
+        written: &Written,
     ) -> Result<(), ChangeError> {
         self.entries = None;
         let from: Vec<RelPath> = paths
@@ -459,9 +459,11 @@ impl LayerTracker {
                 .host
                 .node(&path)
                 .map_err(|e| failed("looking at", self.layer.root.join(path.as_path()), e))?;
-            let mut node = self.as_committed(&path, node, known.as_ref());
             let key = LayerPath::new(self.layer.name.clone(), path.clone());
+            let is_whole = !written.parts.contains(&key);
+            let mut node = self.as_committed(&path, node, known.as_ref(), is_whole);
             let alike = written
+                .whole
                 .get(&key)
                 .is_some_and(|digest| is_as_written(node.as_mut(), known.as_ref(), *digest));
             let is_dir = node.as_ref().is_some_and(|n| n.file_type == FileType::Dir);
@@ -506,20 +508,27 @@ impl LayerTracker {
         path: &RelPath,
         found: Option<Node>,
         known: Option<&Known>,
+        is_whole: bool,
     ) -> Option<Node> {
-        let agents = known
+        let change = known
             .and_then(|known| known.found.as_ref())
-            .and_then(|(change, _)| change.after.clone());
-        let Some(agents) = agents else {
+            .map(|(change, _)| change);
+        let Some(agents) = change.and_then(|change| change.after.clone()) else {
             return found;
         };
+        // No item speaks of attributes alone: they come with the whole only.
+        let before = change.and_then(|change| change.before.as_deref());
+        let attributes = if is_whole { Some(&*agents) } else { before };
+        let same_bytes = is_whole || before.is_some_and(|node| node.digest == agents.digest);
         match found {
             None if self.host.is_closed_above(path) => Some((*agents).clone()),
             Some(mut node) if node.file_type == FileType::File && self.host.is_shut(path) => {
                 let shape = |node: &Node| (node.file_type, node.size, node.mode, node.mtime);
-                if shape(&node) == shape(&agents) {
-                    node.digest = agents.digest;
-                    node.xattrs.clone_from(&agents.xattrs);
+                if shape(&node) == shape(&agents)
+                    && let Some(attributes) = attributes
+                {
+                    node.digest = agents.digest.filter(|_| same_bytes);
+                    node.xattrs.clone_from(&attributes.xattrs);
                 }
                 Some(node)
             }
@@ -530,7 +539,9 @@ impl LayerTracker {
                     && node.mode == agents.mode
                     && !nix::unistd::geteuid().is_root() =>
             {
-                node.xattrs.clone_from(&agents.xattrs);
+                if let Some(attributes) = attributes {
+                    node.xattrs.clone_from(&attributes.xattrs);
+                }
                 Some(node)
             }
             found => found,

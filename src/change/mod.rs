@@ -19,7 +19,7 @@ pub mod tracker;
 
 pub use layer_tracker::merging::Sides;
 pub use moved::came_along;
-pub use tracker::{ChangeError, Moves, Tracker};
+pub use tracker::{ChangeError, Moves, Tracker, Written};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

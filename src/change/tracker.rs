@@ -57,6 +57,15 @@ impl Moves {
     }
 }
 
+/// What a commit has written, as far as it is known without reading it.
+#[derive(Debug, Clone, Default)]
+pub struct Written {
+    /// Digests of the files that were written whole, which were compared while they were.
+    pub whole: HashMap<LayerPath, Digest>,
+    /// The files of which some items were written only.
+    pub parts: BTreeSet<LayerPath>,
+}
+
 /// Computes the change set; keeps what it learnt (digests, diffs) between scans.
 pub struct Tracker {
     layers: Vec<LayerTracker>,
@@ -139,17 +148,12 @@ impl Tracker {
     /// After a commit or an undo: the baseline of these paths is what the host has now. A rename
     /// takes its old path along.
     pub fn rebase(&mut self, paths: &[LayerPath]) -> Result<(), ChangeError> {
-        self.rebase_on(paths, &HashMap::new())
+        self.rebase_on(paths, &Written::default())
     }
 
-    /// As [`Tracker::rebase`]. `written`: digests of the files that were written whole, which were
-    /// compared while they were; one that still has the agent's size, mode and time is not read
-    /// again.
-    pub fn rebase_on(
-        &mut self,
-        paths: &[LayerPath],
-        written: &HashMap<LayerPath, Digest>,
-    ) -> Result<(), ChangeError> {
+    /// As [`Tracker::rebase`], with what is known of the commit: a file that was written whole and
+    /// still has the agent's size, mode and time is not read again.
+    pub fn rebase_on(&mut self, paths: &[LayerPath], written: &Written) -> Result<(), ChangeError> {
         for layer in &mut self.layers {
             let own: BTreeSet<_> = paths
                 .iter()

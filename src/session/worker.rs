@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use super::recover;
 use super::state::SessionInfo;
 use super::store::Store;
 use crate::LayerPath;
-use crate::change::{Change, ChangeError, ChangeSet, Moves, Sides, Tracker};
+use crate::change::{Change, ChangeError, ChangeSet, Moves, Sides, Tracker, Written};
 use crate::commit::{
     self, Approved, Batch, CommitError, LateSave, Merged, Outcome, Recovered, Selection,
 };
-use crate::layer::{AccessError, Digest, Layer, NearAccess, StageAccess};
+use crate::layer::{AccessError, Layer, NearAccess, StageAccess};
 use crate::protocol::{Failure, MergedFile, Reply, Request, Resolution};
 use crate::sandbox::ExitStatus;
 use crate::watch::Moved;
@@ -290,7 +290,7 @@ impl Worker {
                 } else {
                     Merges::new()
                 };
-                let written = written_whole(&approved);
+                let written = written(&approved);
                 let ended = self.commit(&changes, approved, &merged, number, dry_run);
                 if matches!(ended, Ok(Outcome::Committed { .. }))
                     && let Err(error) = commit::prune(&self.commits, prune_before)
@@ -321,7 +321,7 @@ impl Worker {
                     ended,
                     number,
                     Some(undoes),
-                    (&HashMap::new(), &Merges::new()),
+                    (&Written::default(), &Merges::new()),
                     reply_to,
                 )
             }
@@ -509,7 +509,7 @@ impl Worker {
         ended: Result<Outcome, CommitError>,
         number: u32,
         undoes: Option<u32>,
-        (written, merged): (&HashMap<LayerPath, Digest>, &Merges),
+        (written, merged): (&Written, &Merges),
         reply_to: ReplyTo,
     ) -> JobDone {
         let outcome = match ended {
@@ -607,7 +607,7 @@ impl Worker {
         &mut self,
         paths: &[LayerPath],
         undoes: Option<u32>,
-        written: &HashMap<LayerPath, Digest>,
+        written: &Written,
         merges: &Merges,
     ) -> Result<(), ChangeError> {
         let merged = |key: &&LayerPath| matches!(merges.get(key), Some(Ok(_)));
@@ -636,14 +636,22 @@ impl Worker {
     }
 }
 
-/// What these files will hold when they are committed.
-fn written_whole(approved: &[Approved]) -> HashMap<LayerPath, Digest> {
-    let whole = approved.iter().filter(|a| a.selection == Selection::Whole);
-    let digests = whole.filter_map(|approved| {
-        let change = &approved.change;
-        Some((change.key.clone(), change.after.as_ref()?.digest?))
-    });
-    digests.collect()
+/// What a commit of these will have written.
+fn written(approved: &[Approved]) -> Written {
+    let mut written = Written::default();
+    for Approved { change, selection } in approved {
+        let digest = change.after.as_ref().and_then(|node| node.digest);
+        match (selection, digest) {
+            (Selection::Whole, Some(digest)) => {
+                written.whole.insert(change.key.clone(), digest);
+            }
+            (Selection::Whole, None) => {}
+            (Selection::Items(_), _) => {
+                written.parts.insert(change.key.clone());
+            }
+        }
+    }
+    written
 }
 
 /// Tells the session when the worker's thread panics: whoever waits for a job would wait for ever.

@@ -1,11 +1,11 @@
 //! What a person made of a conflict: the baseline after it, and the conflict markers that may be
 //! left in the agent's file. Writes only the baseline.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::merging::{LARGEST, MOVED};
-use super::{LayerTracker, failed};
+use super::{LayerTracker, Written, failed};
 use crate::RelPath;
 use crate::change::{Change, ChangeError, Conflict, content};
 use crate::layer::{FileType, Node, StageAccess};
@@ -47,7 +47,7 @@ impl LayerTracker {
             return Ok(Err("the host has a directory there".into()));
         }
         self.merged.remove(path);
-        self.rebase(BTreeSet::from([path.clone()]), &HashMap::new())?;
+        self.rebase(BTreeSet::from([path.clone()]), &Written::default())?;
         Ok(Ok(()))
     }
 
