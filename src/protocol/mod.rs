@@ -17,7 +17,7 @@ use crate::sandbox::spec::TerminalSize;
 use crate::session::state::{SessionState, Update};
 
 /// Version of these messages; part of the socket's path, so that versions never meet by accident.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// What a client may do. Enforced by the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -83,6 +83,39 @@ pub enum Say {
     Reset,
 }
 
+/// What somebody said, in the past tense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Said {
+    /// Approved.
+    Approved,
+    /// Rejected.
+    Rejected,
+    /// Put back to undecided.
+    Undecided,
+}
+
+impl Said {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Said::Approved => "approved",
+            Said::Rejected => "rejected",
+            Said::Undecided => "put back to undecided",
+        }
+    }
+}
+
+impl Say {
+    /// What was said once it was.
+    pub fn said(&self) -> Said {
+        match self {
+            Say::Approve => Said::Approved,
+            Say::Reject(_) => Said::Rejected,
+            Say::Reset => Said::Undecided,
+        }
+    }
+}
+
 /// An action that left the client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
@@ -102,6 +135,9 @@ pub enum Request {
         say: Say,
         /// The digest the person was shown, when a single change is meant.
         expect: Option<Digest>,
+        /// [`SessionState::said`] as the person was shown it: what somebody else has decided since
+        /// is not overruled. `None` asks for no such care.
+        seen: Option<u64>,
     },
     /// Take changes back in the agent's view.
     Revert(Vec<Target>),
@@ -273,6 +309,16 @@ pub enum Failure {
         path: LayerPath,
         /// Its digest now.
         now: Digest,
+    },
+    /// Somebody else has decided otherwise, and the person could not know when they decided.
+    #[error("{path} was {} by {by} meanwhile; look at it again", said.name())]
+    Overtaken {
+        /// Where.
+        path: LayerPath,
+        /// Who (a user name).
+        by: String,
+        /// What they said of it.
+        said: Said,
     },
     /// No question of this number waits.
     #[error("no question has the number {0}: it was answered, or never asked")]

@@ -14,6 +14,7 @@ use super::asks::Asks;
 use super::event::{ClientId, Event};
 use super::guard::GuardLink;
 use super::journal::Journal;
+use super::last_words::LastWords;
 use super::outbox::Outbox;
 use super::pace::Pace;
 use super::state::{RunState, SessionState, Update};
@@ -52,6 +53,7 @@ pub struct Session {
     /// The way to the running command's gate, when it has one.
     pub(super) guard: Option<GuardLink>,
     pub(super) asks: Asks,
+    pub(super) last_words: LastWords,
     /// Jobs queued or running.
     pub(super) pending: usize,
     /// Scans among them.
@@ -98,6 +100,7 @@ impl Session {
             watch,
             guard: None,
             asks: Asks::default(),
+            last_words: LastWords::default(),
             pending: 0,
             scanning: 0,
             pace: Pace::default(),

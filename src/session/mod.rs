@@ -13,6 +13,7 @@ mod guard;
 mod jobs;
 mod journal;
 pub mod keep;
+mod last_words;
 mod layers;
 mod outbox;
 mod pace;

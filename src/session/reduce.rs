@@ -58,8 +58,12 @@ impl SessionState {
                     self.put_change(change);
                 }
             }
-            Update::Decided { key, decision } => self.decide(key, decision.as_ref()),
+            Update::Decided { key, decision } => {
+                self.said = self.said.saturating_add(1);
+                self.decide(key, decision.as_ref());
+            }
             Update::DecidedTogether(decided) => {
+                self.said = self.said.saturating_add(1);
                 for (key, decision) in decided {
                     self.decide(key, decision.as_ref());
                 }

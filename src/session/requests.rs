@@ -146,7 +146,8 @@ impl Session {
                 targets,
                 say,
                 expect,
-            } => self.decide(&targets, &say, expect, to),
+                seen,
+            } => self.decide(&targets, &say, (expect, seen), to),
             Request::Revert(targets) => match self.paths(&targets) {
                 Ok(paths) => {
                     self.push_job(Job::Revert(self.with_old_names(paths), to));
@@ -257,15 +258,17 @@ impl Session {
         &mut self,
         targets: &[Target],
         say: &Say,
-        expect: Option<Digest>,
+        (expect, seen): (Option<Digest>, Option<u64>),
         to: ReplyTo,
     ) -> Result<Reply, Failure> {
         let by = self.user_of(to);
+        let mut meant = Vec::new();
         let mut decided: Vec<(LayerPath, Option<FileDecision>)> = Vec::new();
         // A path may be meant more than once: where it was decided on last.
         let mut last: BTreeMap<LayerPath, usize> = BTreeMap::new();
         for target in targets {
             for (key, items) in review::expand(&self.state.changes, target)? {
+                meant.push((key.clone(), items.clone()));
                 let Some(change) = self.state.changes.get(&key) else {
                     return Err(Failure::UnknownPath(key));
                 };
@@ -286,8 +289,15 @@ impl Session {
                 decided.push((key, decision));
             }
         }
+        if let (Some((client, _)), Some(seen)) = (to, seen) {
+            self.last_words.allow(client, seen, say.said(), &meant)?;
+        }
         let keys = decided.iter().map(|(key, _)| key.clone()).collect();
         self.agree_on(decided);
+        if let Some((client, _)) = to {
+            let at = self.state.said;
+            self.last_words.note(at, (client, by), say.said(), meant);
+        }
         Ok(Reply::Concerned(keys))
     }
 

@@ -243,6 +243,8 @@ pub struct SessionState {
     pub changes: ChangeSet,
     /// Decisions; those of changes that moved on are voided by the reducer.
     pub decisions: Decisions,
+    /// How many updates about decisions were applied. A client tells with a decision what it knew.
+    pub said: u64,
     /// Changes whose decisions were voided because the agent went on, with the digest that had been
     /// decided on: "changed since you looked". Until the next decision on them.
     pub voided: BTreeMap<LayerPath, Digest>,

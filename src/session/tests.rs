@@ -24,6 +24,7 @@ use crate::sandbox::{Boundary, ExitStatus, Mode};
 use crate::{LayerPath, RelPath};
 
 mod asks;
+mod together;
 
 /// A session whose worker is the test itself.
 struct Scene {
@@ -230,6 +231,7 @@ fn approve(path: &str, shown: Option<u8>) -> Request {
         targets: vec![Target::Path(key(path))],
         say: Say::Approve,
         expect: shown.map(|version| Digest::of(&[version])),
+        seen: None,
     }
 }
 

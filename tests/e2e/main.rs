@@ -34,3 +34,4 @@ mod rules;
 mod staged_run;
 mod staging_cases;
 mod submounts;
+mod together;

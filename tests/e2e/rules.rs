@@ -324,7 +324,10 @@ each_user! {
             "run", "--workspace", workspace, "--rule", "ask:*.key", "--", "bash", "-c", script,
         ]);
         let mut terminal = Terminal::open(call.into_command(), 24, 80);
-        terminal.wait_text("wants to read");
+        // The agent's pane has the keys and keeps them: the footer tells, and how to come to it.
+        terminal.wait_text("to answer: cat (pid ");
+        terminal.send("\x1d");
+        terminal.wait_text("denied by itself");
         terminal.wait_text("a.key");
         // Heard once the page has rested; a key too early answers nothing.
         let answer = |terminal: &mut Terminal, key: &str, until_shown: &str| {
@@ -335,7 +338,9 @@ each_user! {
             assert!(done.is_some(), "no {until_shown:?}; the screen:\n{}", terminal.text());
         };
         answer(&mut terminal, "y", "b.key");
-        answer(&mut terminal, "d", "REFUSED");
+        answer(&mut terminal, "d", "No change yet.");
+        terminal.send("3");
+        terminal.wait_text("REFUSED");
         assert!(terminal.text().contains("ONE"), "{}", terminal.text());
         terminal.send("end\r");
         until("the agent's end", || (world.status()["state"] != "running").then_some(()));

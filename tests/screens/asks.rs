@@ -10,7 +10,6 @@ use pvisor::policy::{
 use pvisor::protocol::{Reply, Request, Role};
 use pvisor::session::state::{AnsweredBy, Ask, Remark, Update};
 use pvisor_tui::effect::Purpose;
-use pvisor_tui::model::Pane;
 use pvisor_tui::model::dialog::Dialog;
 use pvisor_tui::update;
 
@@ -136,13 +135,12 @@ fn deny_has_the_focus_and_every_key_says_what_it_should() {
 fn keys_typed_ahead_and_pasted_text_answer_nothing() {
     // Somebody types on while the question comes: it waits until they rest.
     let mut screen = Screen::new(guarded(), (80, 24));
-    screen.model.focus = Pane::Agent;
     screen.wait(1_000);
-    screen.press("a");
+    screen.press("j");
     screen.learn(asked(1, b"x.env"));
     for _ in 0..20 {
         screen.wait(80);
-        screen.press("y");
+        screen.press("j");
         assert_eq!(open(&screen), None, "no page under typing fingers");
     }
     assert!(screen.text().contains("1 question"), "the status bar tells");
@@ -159,6 +157,84 @@ fn keys_typed_ahead_and_pasted_text_answer_nothing() {
     screen.wait(500);
     screen.press("y");
     assert_eq!(answers(&mut screen).len(), 1);
+}
+
+/// Case C32 (a): what is typed goes on going where it went, however long the fingers rest.
+#[test]
+fn a_question_never_takes_the_keys_from_where_somebody_types() {
+    const SENTENCE: &str = "the cat ate 1 apple, yes and no";
+    let type_on = |screen: &mut Screen| {
+        for (at, c) in SENTENCE.chars().enumerate() {
+            // Twelve keys a second, and a pause to think after every word.
+            screen.wait(if c == ' ' { 2_000 } else { 83 });
+            let key = if c == ' ' {
+                "space".into()
+            } else {
+                c.to_string()
+            };
+            screen.press(&key);
+            if at == 4 {
+                screen.learn(asked(1, b"x.env"));
+            }
+            assert_eq!(open(screen), None, "after {at} keys");
+        }
+        screen.wait(5_000);
+        assert_eq!(open(screen), None);
+    };
+    // A line of text: a reason, a search, a command.
+    for first in ["x", "/", ":"] {
+        let mut session = guarded();
+        session.added(b"a.txt", b"x\n", &[]);
+        let mut screen = Screen::new(session, (100, 24));
+        screen.go_to(b"a.txt");
+        screen.wait(1_000);
+        screen.press(first);
+        type_on(&mut screen);
+        match &screen.model.dialog {
+            Some(Dialog::Text(line)) => assert_eq!(line.text, SENTENCE, "{first}"),
+            other => panic!("{first}: the line is gone: {other:?}"),
+        }
+        assert!(screen.text().contains("1 question"), "the status bar tells");
+        assert_eq!(answers(&mut screen), []);
+        // Once the line is done the question comes, and not to the key that ended the line.
+        screen.press("esc");
+        screen.wait(100);
+        screen.press("y");
+        screen.wait(500);
+        assert_eq!(open(&screen), Some(1));
+        assert_eq!(answers(&mut screen), []);
+    }
+    // The agent's own prompt.
+    let mut screen = Screen::new(guarded(), (100, 24));
+    screen.press("3");
+    screen.wait(1_000);
+    type_on(&mut screen);
+    let sent: Vec<u8> = screen
+        .asked()
+        .into_iter()
+        .flat_map(|request| match request {
+            Request::Input(bytes) => bytes,
+            other => panic!("no key of a sentence asks for {other:?}"),
+        })
+        .collect();
+    assert_eq!(sent, SENTENCE.as_bytes());
+    let text = screen.text();
+    assert!(
+        text.contains("to answer: python3 (pid 4711) wants to read /home/ann/project/x.env"),
+        "{text}"
+    );
+    // Whoever leaves the prompt has the question before them.
+    screen.press("ctrl-]");
+    screen.ahead("y");
+    screen.wait(500);
+    assert_eq!(open(&screen), Some(1));
+    assert_eq!(answers(&mut screen), []);
+    screen.wait(500);
+    screen.press("d");
+    assert_eq!(
+        answers(&mut screen),
+        [(1, false, Scope::Once, Pattern::File)]
+    );
 }
 
 #[test]

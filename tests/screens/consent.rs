@@ -381,3 +381,107 @@ fn a_plan_says_what_of_a_database_it_leaves_out() {
     let text = screen.text();
     assert!(!text.contains("Left out"), "{text}");
 }
+
+/// Case C32 (b): who accepts from the first screen is told what they did not see.
+#[test]
+fn what_was_not_shown_is_told_with_the_approval_and_in_the_plan() {
+    let lines: Vec<String> = (1..=400).map(|n| n.to_string()).collect();
+    let text = lines.join("\n") + "\n";
+    let mut session = Session::new();
+    for path in [b"p1".as_slice(), b"p2", b"p3"] {
+        session.added(path, text.as_bytes(), &[]);
+    }
+    let mut screen = Screen::new(session, (120, 40));
+    screen.go_to(b"p1");
+    let rows = |text: &str| -> usize {
+        let at = text.find(" rows of").expect("a number of rows");
+        let digits = text[..at].rsplit(' ').next().expect("digits");
+        digits.trim_start_matches('(').parse().expect("a number")
+    };
+    screen.press("space");
+    let said = screen.model.notice.clone().expect("a notice").text;
+    assert!(said.contains("approved: p1; never shown: "), "{said}");
+    // The head of the document counts as a row or two.
+    assert!((360..=400).contains(&rows(&said)), "{said}");
+    // From within its diff it is no different.
+    screen.keys(&["2", "space"]);
+    let said = screen.model.notice.clone().expect("a notice").text;
+    assert!(
+        said.contains("; never shown: ") && rows(&said) > 300,
+        "{said}"
+    );
+    // Several at once.
+    screen.keys(&["1", "g", "space"]);
+    for path in [b"p1".as_slice(), b"p2", b"p3"] {
+        approve(&mut screen, path);
+    }
+    screen.press("P");
+    screen.wait(500);
+    let plan = screen.text();
+    assert!(
+        plan.contains("Never on this screen: 2 whole diffs, "),
+        "{plan}"
+    );
+    for path in ["p1", "p2", "p3"] {
+        assert!(
+            plan.lines().any(|line| line.contains(&format!("A {path}"))),
+            "{path}: {plan}"
+        );
+    }
+    assert!(plan.contains("rows of it never shown"), "{plan}");
+    assert_eq!(plan.matches("never shown: +400 -0").count(), 2, "{plan}");
+    screen.press("n");
+    // What was read to its end has nothing to be told.
+    screen.go_to(b"p1");
+    screen.press("2");
+    for _ in 0..40 {
+        screen.press("pagedown");
+    }
+    screen.keys(&["1", "space", "space"]);
+    let said = screen.model.notice.clone().expect("a notice").text;
+    assert!(!said.contains("never shown"), "{said}");
+}
+
+/// Case C32 (e), the loser's screen.
+#[test]
+fn who_was_overtaken_is_told_by_whom_and_takes_nothing_back() {
+    use pvisor::protocol::Said;
+    let mut screen = Screen::new(Session::full(), (120, 40));
+    screen.go_to(b"README.md");
+    let key = workspace(b"README.md");
+    // Bob's word comes while the reason is typed: what was drawn when the key was pressed counts.
+    let shown = screen.state.said;
+    screen.press("x");
+    approve(&mut screen, b"README.md");
+    assert!(screen.state.said > shown);
+    screen.press("enter");
+    let asked = screen.asked();
+    assert!(
+        matches!(asked.as_slice(), [Request::Decide { seen: Some(seen), .. }] if *seen == shown),
+        "{asked:?}"
+    );
+    let refusal = Failure::Overtaken {
+        path: key,
+        by: "bob".into(),
+        said: Said::Approved,
+    };
+    update::replied(&mut screen.model, &Purpose::Decide, Err(refusal));
+    let text = screen.text();
+    assert!(
+        text.contains("README.md was approved by bob meanwhile"),
+        "{text}"
+    );
+    screen.press("u");
+    assert!(
+        screen.asked().is_empty(),
+        "there is nothing of one's own to take back"
+    );
+    // Having seen it, one may say otherwise.
+    screen.keys(&["x", "enter"]);
+    let now = screen.state.said;
+    let asked = screen.asked();
+    assert!(
+        matches!(asked.as_slice(), [Request::Decide { seen: Some(seen), .. }] if *seen == now),
+        "{asked:?}"
+    );
+}

@@ -15,8 +15,10 @@ fn decided(screen: &mut Screen) -> Vec<(Target, Say)> {
                 mut targets,
                 say,
                 expect,
+                seen,
             } => {
                 assert!(expect.is_some(), "every decision carries a digest");
+                assert!(seen.is_some(), "and what was known of other decisions");
                 assert_eq!(targets.len(), 1);
                 (targets.remove(0), say)
             }

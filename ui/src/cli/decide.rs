@@ -53,6 +53,7 @@ pub fn run(
         targets::resolve(&record, &connection.state, &paths, Items::Allowed)?
     };
     let reply = connection.call(Request::Decide {
+        seen: None,
         targets,
         say,
         expect,

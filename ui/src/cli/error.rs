@@ -188,7 +188,7 @@ impl From<Failure> for CliError {
             Failure::UnknownPath(_) | Failure::UnknownItem(..) => {
                 Self::usage(message).hint("`pvisor-tui changes` lists what there is")
             }
-            Failure::Changed { .. } => {
+            Failure::Changed { .. } | Failure::Overtaken { .. } => {
                 Self::refused(message).hint("look again with `pvisor-tui diff` before you decide")
             }
             Failure::UnknownAsk(_) => {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::context::Context;
 use super::error::CliError;
-use super::screen;
+use super::screen::{self, RoleArg};
 use super::session_arg::SessionArg;
 
 /// Look at a session's changes and decide, on the screen
@@ -12,9 +12,11 @@ use super::session_arg::SessionArg;
 pub struct Args {
     #[command(flatten)]
     session: SessionArg,
+    #[command(flatten)]
+    role: RoleArg,
 }
 
 /// Carries it out.
 pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
-    screen::open(&args.session.find(context)?, context)
+    screen::open(&args.session.find(context)?, args.role.role(), context)
 }

@@ -18,8 +18,38 @@ use crate::app::{self, Options};
 use crate::keymap::Keymap;
 use crate::theme::{Depth, Theme};
 
+/// `--role R`.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct RoleArg {
+    /// What you may do there: everything, decide, or look only
+    #[arg(long, value_name = "ROLE", value_enum, default_value_t = AsRole::Driver)]
+    role: AsRole,
+}
+
+/// The names of the roles on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum AsRole {
+    /// Types into the agent, answers questions and commits
+    Driver,
+    /// Decides
+    Reviewer,
+    /// Looks
+    Observer,
+}
+
+impl RoleArg {
+    /// The role that is meant.
+    pub fn role(self) -> Role {
+        match self.role {
+            AsRole::Driver => Role::Driver,
+            AsRole::Reviewer => Role::Reviewer,
+            AsRole::Observer => Role::Observer,
+        }
+    }
+}
+
 /// Connects to a session and shows it until the person leaves.
-pub fn open(record: &SessionRecord, context: &Context) -> Result<ExitCode, CliError> {
+pub fn open(record: &SessionRecord, role: Role, context: &Context) -> Result<ExitCode, CliError> {
     if !context.stdin_is_terminal || !context.stdout_is_terminal {
         return Err(
             CliError::usage("the screen needs a terminal on standard input and output").hint(
@@ -37,7 +67,7 @@ pub fn open(record: &SessionRecord, context: &Context) -> Result<ExitCode, CliEr
     let size = crossterm::terminal::size().ok();
     let hello = Hello {
         version: PROTOCOL_VERSION,
-        role: Role::Driver,
+        role,
         output: true,
         size: size.map(|(cols, rows)| TerminalSize { rows, cols }),
         owns_command: false,

@@ -68,8 +68,8 @@ impl AskPage {
     }
 }
 
-/// What the page says; exact bytes, shown through [`pvisor::text`] only.
-pub fn lines(state: &SessionState, ask: &Ask) -> Vec<PageLine> {
+/// Who wants what, without the path.
+pub fn who(ask: &Ask) -> Vec<u8> {
     let what = &ask.what;
     let mut who: Vec<u8> = if what.program.is_empty() {
         b"A process".to_vec()
@@ -80,10 +80,16 @@ pub fn lines(state: &SessionState, ask: &Ask) -> Vec<PageLine> {
         who.extend_from_slice(format!(" (pid {})", what.pid).as_bytes());
     }
     who.extend_from_slice(format!(" wants to {}", access_word(what.access)).as_bytes());
+    who
+}
+
+/// What the page says; exact bytes, shown through [`pvisor::text`] only.
+pub fn lines(state: &SessionState, ask: &Ask) -> Vec<PageLine> {
+    let what = &ask.what;
     let rule = state.rules.iter().find(|rule| rule.glob == what.glob);
     let origin = rule.map_or("", |rule| rule.origin.name());
     let mut lines = vec![
-        PageLine::new(Tone::Head, who),
+        PageLine::new(Tone::Head, who(ask)),
         PageLine::new(Tone::Warn, state.absolute(&what.key)),
         PageLine::new(Tone::Plain, format!("rule ask:{} ({origin})", what.glob)),
     ];

@@ -18,6 +18,8 @@ pub const IDLE: Duration = Duration::from_millis(400);
 pub struct Choice {
     /// What is decided on, each with the digest that was on the screen.
     pub targets: Vec<(LayerPath, Target, Digest)>,
+    /// The decisions that were on the screen, see [`Request::Decide`].
+    pub seen: u64,
 }
 
 /// What a line of text is for.
@@ -255,6 +257,24 @@ impl History {
     /// Whether there is nothing to take back.
     pub fn is_at_start(&self) -> bool {
         self.done.is_empty()
+    }
+
+    /// The last step about this change was refused: there is nothing to take back.
+    pub fn refused(&mut self, path: &LayerPath) {
+        let is_about = |request: &Request| match request {
+            Request::Decide { targets, .. } => targets.iter().any(|target| match target {
+                Target::Path(key) | Target::Items(key, _) => key == path,
+                Target::All => false,
+            }),
+            _ => false,
+        };
+        let at = self
+            .done
+            .iter()
+            .rposition(|s| s.forward.iter().any(is_about));
+        if let Some(at) = at {
+            self.done.remove(at);
+        }
     }
 
     /// Nothing of before can be taken back or made again: a commit has come.

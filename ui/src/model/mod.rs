@@ -21,6 +21,8 @@ use pvisor::layer::Timestamp;
 use pvisor::policy::Observations;
 use pvisor::protocol::{Role, Welcome};
 use pvisor::session::state::RunState;
+#[cfg(doc)]
+use pvisor::session::state::SessionState;
 
 use crate::action::Context;
 use crate::keymap::Keymap;
@@ -130,6 +132,8 @@ pub struct Model {
     pub history: History,
     /// First of two keys.
     pub pending: Option<KeyEvent>,
+    /// The decisions that the last frame showed, by [`SessionState::said`].
+    pub said: u64,
     /// When the last key or paste came.
     pub last_key: Duration,
     /// Mouse reporting is on.
@@ -150,6 +154,8 @@ pub struct Model {
     pub answering: BTreeSet<u64>,
     /// When the next question's page opens: once the person stops typing.
     pub opens_at: Option<Duration>,
+    /// The question whose page does not open because the agent's terminal has the keys.
+    pub held_back: Option<u64>,
     /// What was counted, as the server last told.
     pub observed: Option<Observations>,
 }
@@ -187,6 +193,7 @@ impl Model {
             search: None,
             history: History::default(),
             pending: None,
+            said: 0,
             last_key: Duration::ZERO,
             mouse,
             layout: Layout::default(),
@@ -197,6 +204,7 @@ impl Model {
             later: BTreeSet::new(),
             answering: BTreeSet::new(),
             opens_at: None,
+            held_back: None,
             observed: None,
         }
     }

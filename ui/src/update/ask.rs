@@ -11,10 +11,11 @@ use crate::effect::{Effect, Purpose};
 use crate::model::ask::{AskPage, about};
 use crate::model::dialog::{Dialog, IDLE};
 use crate::model::rules::{RulesPage, Stands, rows};
-use crate::model::{Model, Severity};
+use crate::model::{Model, Pane, Severity};
 
 /// Brings the page up to the state: a question that was answered elsewhere goes, the next one comes
-/// once no other page is open and the person does not type.
+/// once no other page is open and the person does not type. It never comes over a line of text or
+/// the agent's terminal, where the next key may be one of a sentence: there the footer tells of it.
 pub fn settle(model: &mut Model, state: &SessionState) {
     model.waiting = !state.asks.is_empty();
     model.later.retain(|id| state.asks.contains_key(id));
@@ -25,6 +26,7 @@ pub fn settle(model: &mut Model, state: &SessionState) {
         model.dialog = None;
     }
     model.opens_at = None;
+    model.held_back = None;
     if model.dialog.is_some() || model.role < Role::Driver || model.pending.is_some() {
         return;
     }
@@ -33,6 +35,10 @@ pub fn settle(model: &mut Model, state: &SessionState) {
         .keys()
         .find(|id| !model.later.contains(id) && !model.answering.contains(id));
     if let Some(id) = next {
+        if model.focus == Pane::Agent {
+            model.held_back = Some(*id);
+            return;
+        }
         let rests = model.last_key + IDLE;
         if model.last_key == Duration::ZERO || rests <= model.now {
             model.dialog = Some(Dialog::Ask(AskPage::new(*id)));

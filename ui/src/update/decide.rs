@@ -13,7 +13,7 @@ use pvisor::protocol::{Request, Role, Say, Target};
 use pvisor::review::{Summary, Verdict, line_verdict};
 use pvisor::session::state::SessionState;
 
-use super::{navigate, pages, search};
+use super::{navigate, pages, plan, search};
 use crate::action::Name;
 use crate::effect::{Effect, Purpose};
 use crate::model::dialog::{Choice, Dialog, Step, Subject, TextFor, TextLine};
@@ -80,7 +80,10 @@ fn from_list(model: &mut Model, state: &SessionState) -> Option<Chosen> {
     if targets.is_empty() {
         return None;
     }
-    let choice = Choice { targets };
+    let choice = Choice {
+        targets,
+        seen: model.said,
+    };
     let label = describe(state, &choice);
     Some(Chosen {
         choice,
@@ -186,6 +189,7 @@ fn from_diff(model: &mut Model, state: &SessionState) -> Option<Chosen> {
     let target = Target::Items(document.key.clone(), items);
     let choice = Choice {
         targets: vec![(document.key.clone(), target, document.digest)],
+        seen: model.said,
     };
     let label = describe(state, &choice);
     Some(Chosen {
@@ -212,10 +216,19 @@ pub fn approve(model: &mut Model, state: &SessionState) -> Vec<Effect> {
     if asks(state, &chosen.choice) {
         return pages::open_approve(model, state, chosen.choice);
     }
-    let label = format!("approved: {}", chosen.label);
+    let label = approval(model, state, &chosen);
     let effects = say(model, state, &chosen.choice, &Say::Approve, &label);
     after_range(model);
     effects
+}
+
+/// What is said of an approval: also how much of it nobody has seen on this screen.
+fn approval(model: &Model, state: &SessionState, chosen: &Chosen) -> String {
+    let keys = chosen.choice.targets.iter().map(|(key, ..)| key);
+    let changes = keys.filter_map(|key| state.changes.get(key));
+    let never = plan::never_shown(model, changes.map(|change| &**change));
+    let never = never.map_or(String::new(), |never| format!("; never shown: {never}"));
+    format!("approved: {}{never}", chosen.label)
 }
 
 /// Whether approving this as one needs a second look.
@@ -243,7 +256,7 @@ pub fn approve_next(model: &mut Model, state: &SessionState) -> Vec<Effect> {
     };
     let mut effects = Vec::new();
     if !chosen.approved {
-        let label = format!("approved: {}", chosen.label);
+        let label = approval(model, state, &chosen);
         effects = say(model, state, &chosen.choice, &Say::Approve, &label);
     }
     after_range(model);
@@ -337,14 +350,20 @@ pub fn whole_file(model: &mut Model, state: &SessionState) -> Vec<Effect> {
     };
     let choice = Choice {
         targets: vec![(document.key.clone(), whole(change), document.digest)],
+        seen: model.said,
     };
     let decision = marks::holding(change, state.decisions.get(&document.key));
     if pvisor::review::summary(change, decision) == Summary::Approved {
         let label = format!("undecided: {}", document.key);
         return say(model, state, &choice, &Say::Reset, &label);
     }
-    let label = format!("approved: {}", document.key);
-    say(model, state, &choice, &Say::Approve, &label)
+    let chosen = Chosen {
+        choice,
+        approved: false,
+        label: document.key.to_string(),
+    };
+    let label = approval(model, state, &chosen);
+    say(model, state, &chosen.choice, &Say::Approve, &label)
 }
 
 /// Sends a decision, one request a change so that each carries its own digest, and notes how to
@@ -366,6 +385,7 @@ fn say(
             targets: vec![target.clone()],
             say: what.clone(),
             expect: Some(*digest),
+            seen: Some(choice.seen),
         });
         step.inverse.extend(restore(state, key, *digest));
     }
@@ -388,6 +408,7 @@ fn restore(state: &SessionState, key: &LayerPath, digest: Digest) -> Vec<Request
         targets,
         say,
         expect: Some(digest),
+        seen: None,
     };
     let mut requests = vec![decide(vec![whole(change)], Say::Reset)];
     let verdicts = state
@@ -452,8 +473,16 @@ fn replay(model: &mut Model, back: bool) -> Vec<Effect> {
         ("again", step.forward)
     };
     model.say(Severity::Info, format!("{word}: {}", step.label));
+    let shown = model.said;
+    let now = |mut request| {
+        if let Request::Decide { seen, .. } = &mut request {
+            *seen = Some(shown);
+        }
+        request
+    };
     requests
         .into_iter()
+        .map(now)
         .map(|r| Effect::Ask(Purpose::Decide, r))
         .collect()
 }

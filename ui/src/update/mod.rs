@@ -336,6 +336,7 @@ pub fn settle(model: &mut Model, state: &SessionState) -> Vec<Effect> {
         model.list.rebuild(state);
         model.stale = false;
     }
+    model.said = state.said;
     let current = model
         .list
         .current()

@@ -120,6 +120,11 @@ pub fn describe(
                 format!("Approve {} at once:", count(keys.len(), "change")),
             )];
             lines.extend(classes(state, keys));
+            let changes = keys.iter().filter_map(|key| state.changes.get(key));
+            if let Some(never) = never_shown(model, changes.map(|change| &**change)) {
+                let text = format!("Never on this screen: {never}.");
+                lines.push(PageLine::new(Tone::Warn, text));
+            }
             lines.push(PageLine::new(Tone::Plain, ""));
             lines.extend(list(state, keys));
             (Digest::of(b"approve"), lines)
@@ -299,26 +304,9 @@ fn plan_lines(model: &Model, state: &SessionState, merge: bool) -> Vec<PageLine>
     lines.extend(merge_lines(model, state, merge));
     let keys: Vec<LayerPath> = approved.iter().map(|a| a.change.key.clone()).collect();
     lines.extend(classes(state, &keys));
-    let unseen: Vec<(usize, bool)> = approved
-        .iter()
-        .map(|a| a.change)
-        .filter(|c| c.added > 0 || c.removed > 0)
-        .map(|c| match model.diff.not_shown(&c.key, c.digest) {
-            Some(rows) => (rows, false),
-            None => (0, true),
-        })
-        .collect();
-    let files = unseen.iter().filter(|(_, whole)| *whole).count();
-    let rows: usize = unseen.iter().map(|(rows, _)| rows).sum();
-    let never: Vec<String> = [
-        (files > 0).then(|| count(files, "whole diff")),
-        (rows > 0).then(|| format!("{} of a diff", count(rows, "row"))),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    if !never.is_empty() {
-        let text = format!("Never on this screen: {}.", never.join(", "));
+    let changes = approved.iter().map(|a| a.change);
+    if let Some(never) = never_shown(model, changes) {
+        let text = format!("Never on this screen: {never}.");
         lines.push(PageLine::new(Tone::Warn, text));
     }
     let taken = |key: &LayerPath| keys.binary_search(key).is_ok();
@@ -333,6 +321,25 @@ fn plan_lines(model: &Model, state: &SessionState, merge: bool) -> Vec<PageLine>
         lines.extend(plan_entry(model, one));
     }
     lines
+}
+
+/// How much of these changes was never on this screen, in words; `None` when all of it was.
+pub fn never_shown<'a>(model: &Model, changes: impl Iterator<Item = &'a Change>) -> Option<String> {
+    let (mut files, mut rows) = (0, 0);
+    for change in changes.filter(|c| c.added > 0 || c.removed > 0) {
+        match model.diff.not_shown(&change.key, change.digest) {
+            Some(missing) => rows += missing,
+            None => files += 1,
+        }
+    }
+    let never: Vec<String> = [
+        (files > 0).then(|| count(files, "whole diff")),
+        (rows > 0).then(|| format!("{} of a diff", count(rows, "row"))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    (!never.is_empty()).then(|| never.join(", "))
 }
 
 fn plan_entry(model: &Model, one: &Approved) -> Vec<PageLine> {

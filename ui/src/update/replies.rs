@@ -213,6 +213,9 @@ fn failed(model: &mut Model, purpose: &Purpose, failure: &Failure) {
         );
         return;
     }
+    if let Failure::Overtaken { path, .. } = failure {
+        model.history.refused(path);
+    }
     model.say(Severity::Error, text);
 }
 

@@ -1,10 +1,12 @@
 //! The last row: a line being typed, the last notice, or the keys that matter here.
 
+use pvisor::session::state::Ask;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::{Scene, log};
 use crate::action::{Context, Name, TABLE};
+use crate::model::ask::who;
 use crate::model::dialog::{Dialog, TextFor, TextLine};
 use crate::widget::line::{self, Look};
 
@@ -18,8 +20,30 @@ pub fn draw(buf: &mut Buffer, row: Rect, scene: Scene) -> Option<(u16, u16)> {
         line::draw_bytes(buf, row, notice.text.as_bytes(), &look);
         return None;
     }
+    if let Some(ask) = scene
+        .model
+        .held_back
+        .and_then(|id| scene.state.asks.get(&id))
+    {
+        held_back(buf, row, scene, ask);
+        return None;
+    }
     hints(buf, row, scene);
     None
+}
+
+/// A question that does not take the keys from the agent's terminal: how to come to it, and what it
+/// is as far as there is room.
+fn held_back(buf: &mut Buffer, row: Rect, scene: Scene, ask: &Ask) {
+    let key = scene.model.keymap.key(Name::LeaveAgent).unwrap_or_default();
+    let used = line::draw_text(buf, row, &key, scene.theme.style("ui.key")) + 1;
+    let room = Rect::new(row.x + used, row.y, row.width.saturating_sub(used), 1);
+    let mut text = b"to answer: ".to_vec();
+    text.extend(who(ask));
+    text.push(b' ');
+    text.extend(scene.state.absolute(&ask.what.key));
+    let look = Look::of(scene.theme, "page.warn");
+    line::draw_bytes(buf, room, &text, &look);
 }
 
 /// The keys that matter here: how to get help and out at the right, the others as far as they fit.
