@@ -33,6 +33,7 @@ impl LayerTracker {
         record.node = Some(Arc::new(host.clone()));
         record.unsure = false;
         record.marked = marked;
+        record.touched = None;
         self.put_apart(path, record)
     }
 
