@@ -142,3 +142,35 @@ each_user! {
         before.assert_same(&world.tree(), "the person's file is as it was");
     }
 }
+
+each_user! {
+    fn a_conflict_whose_base_is_gone_leaves_the_other_changes_in_the_diff(world) {
+        world.host_ok("echo 1 > a.txt; echo 1 > b.txt; echo 1 > c.txt");
+        world.run("echo agent > a.txt; echo agent > b.txt; chmod 755 c.txt");
+        world.changes();
+        world.host_ok("echo person > a.txt; echo person > c.txt");
+        let blobs = world.session_dir().join("layers/workspace/base/blobs");
+        world.host_ok(&format!("rm -r {}", blobs.display()));
+        let done = world.pvisor(["diff"]).done().exits(2).says("warning: left out").says("a.txt");
+        assert!(done.out().contains("+agent") && done.out().contains("b/b.txt"), "{done}");
+        assert!(done.out().contains("new mode 100755"), "{done}");
+        assert!(!done.out().contains("a/a.txt"), "{done}");
+    }
+}
+
+each_user! {
+    fn marker_lines_of_the_hosts_own_hold_no_commit_back(world) {
+        world.host_ok("seq 10 > a.txt; printf '<<<<<<< host\\nx\\n=======\\ny\\n>>>>>>> agent\\n' > doc.txt");
+        world.run("sed -i s/5/agent/ a.txt; echo more >> doc.txt");
+        world.host_ok("sed -i s/5/person/ a.txt");
+        world.pvisor(["resolve", "a.txt", "--edit"]).env("VISUAL", "true").done().exits(1)
+            .says("nothing was changed").says("--merge");
+        world.pvisor(["resolve", "a.txt", "--markers"]).ok();
+        let changes = world.changes();
+        assert!(changes.get("doc.txt")["conflict"].is_null(), "{:#}", changes.json);
+        assert!(!changes.get("a.txt")["conflict"].is_null(), "{:#}", changes.json);
+        world.pvisor(["approve", "doc.txt"]).ok();
+        world.pvisor(["commit"]).ok();
+        assert!(world.text("doc.txt").ends_with(">>>>>>> agent\nmore\n"));
+    }
+}
