@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::RelPath;
-use crate::layer::{Digest, Node, content};
+use crate::layer::{Digest, Node, Timestamp, content};
 use crate::reserve::{AppendFile, is_full};
 
 /// Largest file whose bytes are copied; larger ones are kept only where the file system can share
@@ -49,6 +49,9 @@ pub(super) struct Record {
     /// not committed.
     #[serde(default)]
     pub marked: Option<u32>,
+    /// The host's file was only touched since the agent took it over: the time that it had then.
+    #[serde(default)]
+    pub touched: Option<Box<Timestamp>>,
 }
 
 #[derive(Serialize, Deserialize)]

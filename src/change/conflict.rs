@@ -90,6 +90,9 @@ pub(super) fn judge(
     }
     if now.file_type == FileType::File && before.digest == now.digest {
         // Next time its stat alone tells. A directory's is kept: it tells whether names came.
+        if now.mtime != before.mtime {
+            record.touched.get_or_insert(Box::new(before.mtime));
+        }
         record.node = Some(Arc::new(now));
         baseline.set(path, record.clone())?;
     }

@@ -31,7 +31,8 @@ use super::tracker::{Written, is_inside};
 use super::{Change, ChangeError, ChangeKind, Class, Conflict, Merges, Risk, compare};
 use crate::diff::FileDiff;
 use crate::layer::{
-    Digest, Driver, FileType, Layer, Node, StageAccess, Tree, UpperEntry, is_of_home, points, read,
+    Digest, Driver, FileType, Layer, Node, StageAccess, Timestamp, Tree, UpperEntry, is_of_home,
+    points, read,
 };
 use crate::{LayerPath, RelPath};
 
@@ -472,6 +473,7 @@ impl LayerTracker {
                 pure: is_dir,
                 ..Record::default()
             });
+            let touched = touched(&old, known.as_ref(), node.as_ref());
             let record = Record {
                 unsure: false,
                 pure: old.pure,
@@ -479,6 +481,7 @@ impl LayerTracker {
                 node: node.map(Arc::new),
                 apart: old.apart,
                 marked: None,
+                touched,
             };
             let write = self.io("writing the baseline in");
             if !is_dir {
@@ -553,6 +556,16 @@ impl LayerTracker {
         self.known.remove(path);
         self.entries = None;
     }
+}
+
+/// The time that the agent's file has from the host, where the host has given its own another one.
+fn touched(old: &Record, known: Option<&Known>, now: Option<&Node>) -> Option<Box<Timestamp>> {
+    let of_agent = known.and_then(|known| known.after.as_ref())?.mtime;
+    let was = match &old.touched {
+        Some(was) => **was,
+        None => old.node.as_ref()?.mtime,
+    };
+    (was == of_agent && now?.mtime != was).then(|| Box::new(was))
 }
 
 /// Whether the host's file is the agent's by now, which was written with this digest: then it gets

@@ -221,6 +221,7 @@ fn first_sight(entry: &UpperEntry, host: &mut Host, baseline: &mut Baseline) -> 
         node,
         apart: Vec::new(),
         marked: None,
+        touched: None,
     };
     baseline.set(&entry.path, record.clone())?;
     Ok(record)

@@ -6,7 +6,7 @@ use super::effect::{self, Content, Effect, Want};
 use super::{Approved, Selection};
 use crate::change::{Merges, Sides};
 use crate::diff;
-use crate::layer::{Digest, Node};
+use crate::layer::{Digest, Node, Timestamp};
 use crate::merge::{self, Merge};
 
 /// A file of which host and agent changed something, merged.
@@ -63,6 +63,13 @@ pub fn merged(approved: &Approved, sides: &Sides) -> Result<Merged, String> {
         }
         Merge::Binary => return Err("binary files are not merged".into()),
     };
+    let (base, host) = (&sides.base, &sides.host);
+    let three = [
+        (&base.0, &base.1[..]),
+        (&host.0, &host.1),
+        (&agreed, &agreed_bytes),
+    ];
+    node.mtime = merge::time(three, &bytes, Timestamp::now());
     settle(&mut node, &bytes);
     settle(&mut agreed, &agreed_bytes);
     // It is no inode of the host's, and must not be taken for one.
@@ -91,12 +98,10 @@ fn settle(node: &mut Node, bytes: &[u8]) {
 impl Merged {
     /// What becomes of the path.
     pub(super) fn effect(&self) -> Effect {
-        let mut node = self.node.clone();
+        let node = self.node.clone();
         // Content that stays is not written anew.
-        if node.digest == self.host.digest
-            && (node.mode, &node.xattrs) != (self.host.mode, &self.host.xattrs)
-        {
-            node.mtime = self.host.mtime;
+        let said = |node: &Node| (node.mode, node.mtime, node.xattrs.clone());
+        if node.digest == self.host.digest && said(&node) != said(&self.host) {
             return Effect::Meta {
                 before: Arc::new(self.host.clone()),
                 after: Arc::new(node),

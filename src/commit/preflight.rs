@@ -168,7 +168,11 @@ impl Checks<'_> {
                 }
                 self.place(root, step);
             }
-            Action::Move { from, before, .. } => {
+            Action::Move {
+                from,
+                before,
+                after,
+            } => {
                 let old = LayerPath::new(key.layer.clone(), from.clone());
                 let pieces = [Piece {
                     path: RelPath::root(),
@@ -177,6 +181,7 @@ impl Checks<'_> {
                 let from = from.clone();
                 if let Some(live) = self.tree(root, &from, &pieces, &BTreeSet::new()) {
                     if let Some(piece) = live.into_iter().next() {
+                        follow(after, before, &piece.node);
                         *before = piece.node;
                     }
                     if before.file_type == FileType::File {
@@ -197,12 +202,13 @@ impl Checks<'_> {
                     self.refuse(key, reason);
                 }
             }
-            Action::Meta { before, .. } => {
+            Action::Meta { before, after } => {
                 let pieces = [Piece {
                     path: RelPath::root(),
                     node: before.clone(),
                 }];
                 if let Some(piece) = self.meta(root, &path, &pieces) {
+                    follow(after, before, &piece.node);
                     *before = piece.node;
                     let me = nix::unistd::geteuid();
                     if !me.is_root() && before.uid != me.as_raw() {
@@ -483,5 +489,22 @@ fn unreachable(error: &io::Error) -> String {
         Some(libc::EXDEV) => "another file system is mounted on its path".into(),
         Some(libc::ENAMETOOLONG) => "its name is longer than the file system allows".into(),
         _ => format!("it cannot be examined: {}", words(error)),
+    }
+}
+
+/// What a step leaves as it is, it leaves as it is `now`: a time or an owner that the host has given
+/// since is no conflict, and is not taken back.
+fn follow(after: &mut Arc<Node>, before: &Node, now: &Node) {
+    let owner = |node: &Node| (node.uid, node.gid);
+    let moved = (before.mtime, owner(before)) != (now.mtime, owner(now));
+    if !moved {
+        return;
+    }
+    let after = Arc::make_mut(after);
+    if after.mtime == before.mtime {
+        after.mtime = now.mtime;
+    }
+    if owner(after) == owner(before) {
+        (after.uid, after.gid) = owner(now);
     }
 }

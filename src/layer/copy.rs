@@ -12,7 +12,7 @@ use nix::sys::time::TimeSpec;
 
 use super::content::copy_bytes;
 use super::read;
-use super::{FileType, Node};
+use super::{FileType, Node, Timestamp};
 
 /// Where a copy goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,8 +194,21 @@ pub(super) fn set_times_at(dir: BorrowedFd<'_>, name: &[u8], node: &Node) -> io:
     Ok(())
 }
 
+/// The modification time of an open file; that of the last access stays.
+pub(super) fn set_mtime(target: BorrowedFd<'_>, time: Timestamp) -> io::Result<()> {
+    Ok(nix::sys::stat::futimens(
+        target,
+        &TimeSpec::UTIME_OMIT,
+        &spec(time),
+    )?)
+}
+
 fn mtime(node: &Node) -> TimeSpec {
-    TimeSpec::new(node.mtime.sec, i64::from(node.mtime.nsec))
+    spec(node.mtime)
+}
+
+fn spec(time: Timestamp) -> TimeSpec {
+    TimeSpec::new(time.sec, i64::from(time.nsec))
 }
 
 pub(super) fn set_xattr(fd: BorrowedFd<'_>, name: &[u8], value: &[u8]) -> io::Result<()> {

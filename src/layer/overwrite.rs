@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::copy::{self, Into};
 use super::read;
 use super::tree::dir_beneath;
-use super::{AccessError, Digest, FileType, Node};
+use super::{AccessError, Digest, FileType, Node, Timestamp};
 use crate::RelPath;
 
 /// What a file of the stage is to hold.
@@ -33,10 +33,13 @@ pub struct Overwrite {
     pub owner: (u32, u32),
     /// Its `user.*` attributes.
     pub xattrs: BTreeMap<String, Vec<u8>>,
+    /// Its modification time; `None`: that of the write.
+    pub mtime: Option<Timestamp>,
 }
 
 impl Overwrite {
-    /// These bytes with the mode, the owner and the attributes of `node`, instead of `expect`.
+    /// These bytes with the mode, the owner, the attributes and the time of `node`, instead of
+    /// `expect`.
     pub fn new(expect: Digest, bytes: Vec<u8>, node: &Node) -> Self {
         let own = |(name, _): &(&String, &Vec<u8>)| name.starts_with("user.");
         Self {
@@ -50,6 +53,7 @@ impl Overwrite {
                 .filter(own)
                 .map(|(name, value)| (name.clone(), value.clone()))
                 .collect(),
+            mtime: Some(node.mtime),
         }
     }
 }
@@ -120,6 +124,9 @@ fn overwrite(root: BorrowedFd<'_>, path: &RelPath, new: &Overwrite, into: Into) 
     // Last: a write or a new owner takes the set-user-ID bit away.
     if found.mode != new.mode || read::stat_fd(target.as_fd())?.mode != new.mode {
         fchmod(&target, Mode::from_bits_truncate(new.mode))?;
+    }
+    if let Some(mtime) = new.mtime {
+        copy::set_mtime(target.as_fd(), mtime)?;
     }
     Ok(())
 }

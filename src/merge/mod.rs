@@ -13,7 +13,7 @@ mod settle;
 #[cfg(test)]
 mod tests;
 
-pub use node::{Disagreement, nodes, nodes_for};
+pub use node::{Disagreement, nodes, nodes_for, time};
 pub use settle::{Favour, Marked, favoured, holds_markers, marked, picked};
 
 use std::ops::Range;

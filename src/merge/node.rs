@@ -1,7 +1,7 @@
 //! Merges what `stat` and the attributes say of a file: each property has the side that changed it.
 
 use super::Favour;
-use crate::layer::Node;
+use crate::layer::{Node, Timestamp};
 
 /// What both sides changed, each in its own way.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,8 +17,8 @@ pub enum Disagreement {
     Xattr(String),
 }
 
-/// The host's node with what the agent's side changed; content, size and digest stay the host's, the
-/// time is the later of both.
+/// The host's node with what the agent's side changed; content, size and digest stay the host's, and
+/// so does the time, which is [`time`]'s to say.
 pub fn nodes(base: &Node, ours: &Node, theirs: &Node) -> Result<Node, Disagreement> {
     merged(base, ours, theirs, None)
 }
@@ -29,6 +29,23 @@ pub fn nodes_for(favour: Favour, base: &Node, ours: &Node, theirs: &Node) -> Nod
         Favour::Ours => ours.clone(),
         Favour::Theirs => theirs.clone(),
     })
+}
+
+/// The time of a file with the bytes `merged`, given base, host and agent: that of the side whose
+/// content it is. What is no side's alone is new `now`, so that whoever goes by times sees it.
+pub fn time(sides: [(&Node, &[u8]); 3], merged: &[u8], now: Timestamp) -> Timestamp {
+    let [base, ours, theirs] = sides;
+    let times = [base.0.mtime, ours.0.mtime, theirs.0.mtime];
+    if merged == ours.1 && merged == theirs.1 {
+        let [base, ours, theirs] = times;
+        pick(&base, &ours, &theirs, None).unwrap_or(ours.max(theirs))
+    } else if merged == ours.1 {
+        times[1]
+    } else if merged == theirs.1 && ours.1 == base.1 {
+        times[2]
+    } else {
+        now
+    }
 }
 
 fn merged(
@@ -42,7 +59,6 @@ fn merged(
     let owner = |node: &Node| (node.uid, node.gid);
     (merged.uid, merged.gid) =
         pick(&owner(base), &owner(ours), &owner(theirs), favour).ok_or(Disagreement::Owner)?;
-    merged.mtime = ours.mtime.max(theirs.mtime);
     let names = [base, ours, theirs]
         .into_iter()
         .flat_map(|n| n.xattrs.keys());

@@ -7,7 +7,7 @@
 
 use super::worker::Worker;
 use crate::change::{Change, ChangeKind, Conflict, Merges};
-use crate::layer::{Digest, Node, Overwrite, StageAccess};
+use crate::layer::{Digest, Node, Overwrite, StageAccess, Timestamp};
 use crate::merge::{self, Favour, Merge};
 use crate::protocol::{MarkedFile, Resolution};
 
@@ -34,6 +34,7 @@ impl Worker {
             Err(why) => return self.resolve_whole(change, how, why, &*access),
         };
         let (base, host, agent) = (&sides.base, &sides.host, &sides.agent);
+        let three = [base, host, agent].map(|(node, bytes)| (node, &bytes[..]));
         if merge::merge(&base.1, &host.1, &agent.1) == Merge::Binary {
             let why = "binary files are not merged".to_owned();
             return self.resolve_whole(change, how, why, &*access);
@@ -73,7 +74,8 @@ impl Worker {
                 })
             }
         };
-        let (node, bytes, marked) = made.ok_or("binary files are not merged")?;
+        let (mut node, bytes, marked) = made.ok_or("binary files are not merged")?;
+        node.mtime = merge::time(three, &bytes, Timestamp::now());
         let host = sides.host;
         let resolved = Resolved {
             node,
@@ -104,7 +106,13 @@ impl Worker {
                 return Err(Conflict::Markers.describe());
             }
         };
-        let node = change.after.clone().ok_or("the agent has removed it")?;
+        let node = change.after.as_deref().ok_or("the agent has removed it")?;
+        let host = change.before.as_deref();
+        let host = host.filter(|host| host.digest == Some(Digest::of(&bytes)));
+        let node = Node {
+            mtime: host.map_or_else(Timestamp::now, |host| host.mtime),
+            ..node.clone()
+        };
         let left = merge::holds_markers(&bytes, length);
         overwrite(change, bytes, &node, access)?;
         if left {
@@ -138,6 +146,16 @@ impl Worker {
         if !whole || renamed || is_dir(change.before.as_deref()) || is_dir(change.after.as_deref())
         {
             return Err(format!("{why}; take it back with `revert`, or leave it"));
+        }
+        let attributes = matches!(change.kind, ChangeKind::Mode | ChangeKind::Meta);
+        if attributes
+            && *how == Resolution::Theirs
+            && change.conflict == Some(Conflict::HostModified)
+        {
+            // As a whole it would take content along that is not the agent's.
+            return Err(format!(
+                "{why}, and the agent changed none of its content; take ours as a whole, or leave it"
+            ));
         }
         match how {
             Resolution::Ours => access

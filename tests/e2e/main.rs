@@ -31,6 +31,7 @@ mod recover;
 mod renames;
 mod resolving;
 mod rules;
+mod settling;
 mod staged_run;
 mod staging_cases;
 mod submounts;

@@ -137,6 +137,14 @@ impl LayerTracker {
             let node = Arc::make_mut(node);
             node.digest = node.target.as_deref().map(Digest::of);
         }
+        // A file that the agent never gave a time has the one that the host gave it since.
+        if let (Some(node), Some(before)) = (after.as_mut(), &before)
+            && node.digest.is_some()
+            && node.digest == before.digest
+            && record.touched.as_deref() == Some(&node.mtime)
+        {
+            Arc::make_mut(node).mtime = before.mtime;
+        }
         let found = self.difference(
             &path,
             before,

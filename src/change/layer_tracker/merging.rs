@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{LayerTracker, failed};
 use crate::RelPath;
-use crate::change::{Change, ChangeError, ChangeKind, Conflict, Merges, content};
+use crate::change::{Change, ChangeError, ChangeKind, Conflict, Merges, compare, content};
 use crate::diff;
 use crate::layer::{Digest, FileType, Node, StageAccess};
 use crate::merge::{self, Merge};
@@ -132,17 +132,6 @@ impl LayerTracker {
         if self.baseline.get(path).is_none_or(|record| record.unsure) {
             return Err("what the agent started from is not known, so nothing is merged".into());
         }
-        let base = self
-            .baseline
-            .kept(before.digest.unwrap_or(Digest::of(b"")))
-            .and_then(|file| content::read(&file, LARGEST).ok()?.bytes)
-            .filter(|bytes| before.digest == Some(Digest::of(bytes)))
-            .or_else(|| self.bytes_before(path, Some(before)))
-            .ok_or("what the agent started from was not kept, so nothing is merged")?;
-        let on_host = self
-            .host
-            .content(path, &host, LARGEST)
-            .ok_or_else(|| unreadable("the host's file"))?;
         let on_stage = self
             .read_upper(path, LARGEST, access)
             .ok()
@@ -151,6 +140,22 @@ impl LayerTracker {
         if Some(on_stage.digest) != after.digest {
             return Err(MOVED.into());
         }
+        let on_stage = on_stage.bytes.unwrap_or_default();
+        let base = if compare::same_content(before, after) {
+            // Only what the agent changed is kept, and it changed no byte of this.
+            on_stage.clone()
+        } else {
+            self.baseline
+                .kept(before.digest.unwrap_or(Digest::of(b"")))
+                .and_then(|file| content::read(&file, LARGEST).ok()?.bytes)
+                .filter(|bytes| before.digest == Some(Digest::of(bytes)))
+                .or_else(|| self.bytes_before(path, Some(before)))
+                .ok_or("what the agent started from was not kept, so nothing is merged")?
+        };
+        let on_host = self
+            .host
+            .content(path, &host, LARGEST)
+            .ok_or_else(|| unreadable("the host's file"))?;
         let host = Node {
             digest: Some(on_host.digest),
             ..host
@@ -158,7 +163,7 @@ impl LayerTracker {
         Ok(Sides {
             base: (Node::clone(before), base),
             host: (host, on_host.bytes.unwrap_or_default()),
-            agent: (Node::clone(after), on_stage.bytes.unwrap_or_default()),
+            agent: (Node::clone(after), on_stage),
         })
     }
 

@@ -33,6 +33,7 @@ impl LayerTracker {
         record.node = Some(Arc::new(host.clone()));
         record.unsure = false;
         record.marked = marked;
+        record.touched = None;
         self.put_apart(path, record)
     }
 
@@ -72,12 +73,25 @@ impl LayerTracker {
     }
 
     /// Whether the agent's file holds conflict markers like those that were put into a file of the
-    /// layer: it may have been renamed or copied since.
+    /// layer: it may have been renamed or copied since. What the host's file holds as well was not
+    /// put there.
     pub(super) fn marks_left(
         &mut self,
         change: &Change,
         access: &dyn StageAccess,
     ) -> Option<Conflict> {
+        let found = self.marks_in(change, access)?;
+        let path = &change.key.path;
+        let put = |record: &super::Record| record.marked.is_some();
+        if self.baseline.get(path).is_some_and(put) {
+            return Some(found);
+        }
+        let old = self.bytes_before(path, change.before.as_deref());
+        let had = old.is_some_and(|old| self.markers_of(&old).is_some());
+        (!had).then_some(found)
+    }
+
+    fn marks_in(&mut self, change: &Change, access: &dyn StageAccess) -> Option<Conflict> {
         let lengths = self.baseline.marks();
         if lengths.is_empty() {
             self.marks.clear();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::LayerTracker;
 use crate::change::content::{self, LARGEST_IN_MEMORY};
-use crate::change::{Change, ChangeError};
+use crate::change::{Change, ChangeError, compare};
 use crate::layer::{AccessError, FileType, Node, StageAccess, read};
 use crate::protocol::Contents;
 use crate::{LayerPath, RelPath};
@@ -28,6 +28,14 @@ impl LayerTracker {
             content::read(&file, LARGEST_IN_MEMORY).ok()?.bytes
         };
         from_host().or_else(from_kept)
+    }
+
+    /// The bytes of a file of which the agent changed none: its own.
+    fn unchanged(&self, change: &Change, access: &dyn StageAccess) -> Option<Vec<u8>> {
+        let (before, after) = (change.before.as_ref()?, change.after.as_ref()?);
+        let same = compare::same_content(before, after);
+        let read = || self.read_upper(&change.key.path, LARGEST_IN_MEMORY, access);
+        same.then(read)?.ok()??.bytes
     }
 
     /// See [`super::Tracker::contents`].
@@ -62,6 +70,7 @@ impl LayerTracker {
                 let old = LayerPath::new(self.layer.name.clone(), old_path.clone());
                 let bytes = self
                     .bytes_before(old_path, Some(node))
+                    .or_else(|| self.unchanged(change, access))
                     .ok_or(ChangeError::NotKept(old))?;
                 Some(bytes)
             }

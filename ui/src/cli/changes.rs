@@ -137,9 +137,10 @@ fn row(change: &Change, state: &SessionState) -> Vec<String> {
     ]
 }
 
-/// Whether nothing but the times differs.
+/// Whether nothing but the times differs, and the host has not moved.
 fn only_touched(change: &Change) -> bool {
     change.kind == ChangeKind::Meta
+        && change.conflict.is_none()
         && change
             .before
             .as_ref()

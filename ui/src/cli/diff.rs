@@ -71,10 +71,15 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
         let read = if args.merged {
             read_merged(&mut connection, &key)?
         } else {
-            read(&mut connection, &key, asked)?.map(Ok)
+            read(&mut connection, &key, asked)?
         };
         let (change, contents) = match read {
             Some(Ok(read)) => read,
+            Some(Err(why)) if !args.merged => {
+                complete = false;
+                eprintln_safe(&format!("warning: left out: {why}"));
+                continue;
+            }
             Some(Err(why)) => {
                 conflicts = true;
                 eprintln_safe(&format!("conflict in {key}: {why}"));
@@ -217,13 +222,14 @@ fn has_bytes(change: &Change) -> bool {
         .any(|node| matches!(node.file_type, FileType::File | FileType::Symlink))
 }
 
-/// A change and the bytes that belong to it; `None` when it is gone by now. `asked`: its contents
+/// A change and the bytes that belong to it, or why they cannot be had; `None` when it is gone by
+/// now. `asked`: its contents
 /// were asked for before.
 fn read(
     connection: &mut Connection,
     key: &LayerPath,
     mut asked: Option<Asked>,
-) -> Result<Option<(Arc<Change>, Contents)>, CliError> {
+) -> Result<Option<Merged>, CliError> {
     for _ in 0..ATTEMPTS {
         let Some(change) = connection.state.changes.get(key).cloned() else {
             return Ok(None);
@@ -235,7 +241,7 @@ fn read(
                 after: None,
                 too_large: false,
             };
-            return Ok(Some((change, nothing)));
+            return Ok(Some(Ok((change, nothing))));
         }
         let asked = match asked.take() {
             Some(asked) => asked,
@@ -243,10 +249,12 @@ fn read(
         };
         match connection.hear(&asked) {
             Ok(Reply::Contents(contents)) if contents.digest == change.digest => {
-                return Ok(Some((change, contents)));
+                return Ok(Some(Ok((change, contents))));
             }
             // It moved, or went, since it was asked for.
             Ok(_) | Err(ClientError::Failed(Failure::UnknownPath(_))) => {}
+            // Of this one something is lacking; the others can be printed.
+            Err(ClientError::Failed(Failure::Other(why))) => return Ok(Some(Err(why))),
             Err(error) => return Err(error.into()),
         }
         connection.refresh()?;
@@ -257,7 +265,7 @@ fn read(
     )
 }
 
-/// A change with both sides as a merge leaves them, or why there is none.
+/// A change with both sides (as a merge leaves them), or why there is none.
 type Merged = Result<(Arc<Change>, Contents), String>;
 
 /// A change as `commit --merge` would carry it out, or why it would not; `None` when it is gone by
@@ -268,7 +276,7 @@ fn read_merged(connection: &mut Connection, key: &LayerPath) -> Result<Option<Me
             return Ok(None);
         };
         if change.conflict.is_none() {
-            return Ok(read(connection, key, None)?.map(Ok));
+            return read(connection, key, None);
         }
         if let Reply::Merged(answer) = connection.call(Request::Merged(key.clone()))? {
             let merged = match *answer {

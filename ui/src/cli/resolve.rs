@@ -77,7 +77,10 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     for key in keys {
         match resolve(args, &mut connection, &key) {
             Ok(true) => resolved.push(key),
-            Ok(false) => refused.push(format!("{key}: nothing was edited; it is left as it was")),
+            Ok(false) => refused.push(format!(
+                "{key}: nothing was changed in the editor, so it is left as it was; to take the \
+                 merge as it is: `resolve --merge`, or `--markers` where edits meet"
+            )),
             Err(error) => refused.push(said(&key, &error)),
         }
     }

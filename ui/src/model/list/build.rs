@@ -97,7 +97,7 @@ impl List {
             let part = match change.class {
                 Class::Ignored => 4,
                 Class::GitObject => 3,
-                Class::Plain if times_only(change) => 2,
+                Class::Plain if times_only(change) && change.conflict.is_none() => 2,
                 Class::Plain => {
                     let along = came_along(&state.changes, change);
                     let risky = !along && !change.risks.is_empty() || change.conflict.is_some();
