@@ -473,7 +473,8 @@ impl LayerTracker {
                 pure: is_dir,
                 ..Record::default()
             });
-            let touched = touched(&old, known.as_ref(), node.as_ref());
+            let is_written = !is_whole || written.whole.contains_key(&key);
+            let touched = touched(&old, known.as_ref(), node.as_ref(), is_written);
             let record = Record {
                 unsure: false,
                 pure: old.pure,
@@ -559,11 +560,18 @@ impl LayerTracker {
 }
 
 /// The time that the agent's file has from the host, where the host has given its own another one.
-fn touched(old: &Record, known: Option<&Known>, now: Option<&Node>) -> Option<Box<Timestamp>> {
+/// Only what a commit has left of it is news: an undo gives back a time of before.
+fn touched(
+    old: &Record,
+    known: Option<&Known>,
+    now: Option<&Node>,
+    is_written: bool,
+) -> Option<Box<Timestamp>> {
     let of_agent = known.and_then(|known| known.after.as_ref())?.mtime;
     let was = match &old.touched {
         Some(was) => **was,
-        None => old.node.as_ref()?.mtime,
+        None if is_written => old.node.as_ref()?.mtime,
+        None => return None,
     };
     (was == of_agent && now?.mtime != was).then(|| Box::new(was))
 }
