@@ -526,7 +526,11 @@ impl LayerTracker {
         let same_bytes = is_whole || before.is_some_and(|node| node.digest == agents.digest);
         match found {
             None if self.host.is_closed_above(path) => Some((*agents).clone()),
-            Some(mut node) if node.file_type == FileType::File && self.host.is_shut(path) => {
+            Some(mut node)
+                if node.file_type == FileType::File
+                    && may_be_shut(&node)
+                    && self.host.is_shut(path) =>
+            {
                 let shape = |node: &Node| (node.file_type, node.size, node.mode, node.mtime);
                 if shape(&node) == shape(&agents)
                     && let Some(attributes) = attributes
@@ -557,6 +561,11 @@ impl LayerTracker {
         self.known.remove(path);
         self.entries = None;
     }
+}
+
+/// Whether a file may turn out unreadable: its owner's mode says at once that it is not.
+fn may_be_shut(node: &Node) -> bool {
+    node.mode & 0o400 == 0 || node.uid != nix::unistd::geteuid().as_raw()
 }
 
 /// The time that the agent's file has from the host, where the host has given its own another one.

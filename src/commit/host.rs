@@ -198,6 +198,12 @@ pub(super) fn clone_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result
 pub(super) fn set_mode(fd: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     pass("chmod")?;
+    let bits = nix::sys::stat::Mode::from_bits_truncate(mode);
+    match nix::sys::stat::fchmod(fd, bits) {
+        // An `O_PATH` descriptor, which costs a walk through /proc.
+        Err(nix::errno::Errno::EBADF) => {}
+        other => return Ok(other?),
+    }
     std::fs::set_permissions(proc_path(fd), std::fs::Permissions::from_mode(mode))
 }
 

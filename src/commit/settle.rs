@@ -81,10 +81,16 @@ fn keep(root: &Root, step: &Step, store: &Root, index: usize) -> io::Result<()> 
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(()),
             Err(e) => return Err(e),
         };
+        let home = store.at(&below(&format!("pre/{index}")))?;
+        // Mostly one rename says all there is to know.
+        match host::rename_new(&aside, &home) {
+            Ok(()) => continue,
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => continue,
+            Err(_) => {}
+        }
         if aside.look()?.is_none() {
             continue;
         }
-        let home = store.at(&below(&format!("pre/{index}")))?;
         if home.look()?.is_some() {
             // Copied by an earlier attempt that was cut short before it removed the original.
             host::remove_all(&aside)?;
