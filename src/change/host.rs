@@ -42,7 +42,7 @@ impl Host {
     fn parent(&mut self, path: &RelPath) -> io::Result<Option<&OwnedFd>> {
         let parent = path.parent().unwrap_or_default();
         if self.at.as_ref().is_none_or(|(at, _)| *at != parent) {
-            let fd = match self.tree.dir(&parent) {
+            let fd = match self.tree.parent(path) {
                 Ok(fd) => Some(fd),
                 Err(e) if is_absent(&e) || is_closed(&e) => None,
                 Err(e) => return Err(e),
@@ -128,7 +128,7 @@ impl Host {
     pub fn is_closed_above(&self, path: &RelPath) -> bool {
         let name = path.file_name().unwrap_or_default();
         self.tree
-            .dir(&path.parent().unwrap_or_default())
+            .parent(path)
             .and_then(|dir| read::stat(dir.as_fd(), name))
             .is_err_and(|e| is_closed(&e))
     }

@@ -259,13 +259,16 @@ impl Planner<'_> {
                 _ => None,
             })
             .collect();
-        let touched = self.touched();
+        let in_place = self.changed_in_place();
         for (key, from) in moves {
-            // Changing one name of a file changes the others, which this batch removes or moves.
+            // Changing one name of a file changes its others, whether this batch speaks of them or
+            // not; and a change of another one would change this.
             let changes = matches!(self.effects.get(&key), Some(Effect::Move { before, after, .. })
-                if (before.mode, &before.xattrs, before.mtime)
-                    != (after.mode, &after.xattrs, after.mtime)
-                    && touched.get(&(before.dev, before.ino)).is_some_and(|names| *names > 1));
+                if before.file_type != FileType::Dir
+                    && before.nlink > 1
+                    && (in_place.contains(&(before.dev, before.ino))
+                        || (before.mode, &before.xattrs, before.mtime)
+                            != (after.mode, &after.xattrs, after.mtime)));
             let old = LayerPath::new(key.layer.clone(), from);
             let replaced = old.path.ancestors().any(|dir| {
                 matches!(
@@ -301,18 +304,13 @@ impl Planner<'_> {
         }
     }
 
-    /// How many names of each file of the host with several the batch removes or moves.
-    fn touched(&self) -> BTreeMap<(u64, u64), u32> {
-        let mut touched = BTreeMap::new();
-        for effect in self.effects.values() {
-            if let Effect::Remove { before } | Effect::Move { before, .. } = effect
-                && before.nlink > 1
-                && before.file_type != FileType::Dir
-            {
-                *touched.entry((before.dev, before.ino)).or_default() += 1;
-            }
-        }
-        touched
+    /// The files of the host of which some name gets another mode, time or attribute.
+    fn changed_in_place(&self) -> BTreeSet<(u64, u64)> {
+        let changed = self.effects.values().filter_map(|effect| match effect {
+            Effect::Meta { before, .. } => Some((before.dev, before.ino)),
+            _ => None,
+        });
+        changed.collect()
     }
 
     /// Looks into directories that go or give way to something else. The result names those that

@@ -43,9 +43,14 @@ impl Tree {
         dir_beneath(self.root(), path)
     }
 
-    /// Opens the directory that holds `path`; the root for the root itself.
+    /// The directory that holds `path` (the root for the root itself) as a place to look names up
+    /// in, which takes no right to list it.
     pub fn parent(&self, path: &RelPath) -> io::Result<OwnedFd> {
-        self.dir(&path.parent().unwrap_or_default())
+        resolve(
+            self.root(),
+            &path.parent().unwrap_or_default(),
+            OFlag::O_PATH,
+        )
     }
 
     /// The entry at `path` as the host has it; `None` when it or a parent is missing, or a parent
