@@ -88,7 +88,7 @@ def says(call):
     except OSError as e:
         return errno.errorcode[e.errno]
 print(says(lambda: open('f', 'a').write('x')))
-print(says(lambda: open('open', 'a').write('x')))
+print(says(lambda: os.write(os.open('open', os.O_WRONLY), b'x')))
 print(says(lambda: os.chmod('f', 0o600)))
 print(says(lambda: os.rename('f', 'h')))
 print(says(lambda: os.unlink('d/g')))
