@@ -44,8 +44,11 @@ impl Tree {
     }
 
     /// The directory that holds `path` (the root for the root itself) as a place to look names up
-    /// in, which takes no right to list it.
+    /// in, which takes no right to list it. The root itself is opened: it is looked at.
     pub fn parent(&self, path: &RelPath) -> io::Result<OwnedFd> {
+        if path.is_root() {
+            return self.dir(path);
+        }
         resolve(
             self.root(),
             &path.parent().unwrap_or_default(),
