@@ -166,7 +166,18 @@ impl Checks<'_> {
                         self.refuse(key, "its name is longer than file systems allow");
                     }
                 }
+                let fixed = [before.first(), after.first()]
+                    .iter()
+                    .flatten()
+                    .any(|p| is_fixed(p));
                 self.place(root, step);
+                if fixed && step.aside.parent() != path.parent() {
+                    self.refuse(
+                        key,
+                        "its owner may not write that directory, so it cannot be moved into one \
+                         that is shut by the same commit; approve the two one after the other",
+                    );
+                }
             }
             Action::Move {
                 from,
@@ -463,6 +474,14 @@ impl Checks<'_> {
             }
         }
     }
+}
+
+/// Whether this is a directory that cannot be moved below another one: its `..` would have to be
+/// written (rename(2), `EACCES`).
+fn is_fixed(piece: &Piece) -> bool {
+    piece.node.file_type == FileType::Dir
+        && piece.node.mode & 0o200 == 0
+        && !nix::unistd::geteuid().is_root()
 }
 
 /// How the owner of a directory opens it, as a remark behind the reason.
