@@ -409,26 +409,14 @@ impl Session {
 
     /// The last commit that no later undo has taken back.
     fn next_undo(&self) -> Option<u32> {
-        let undone: BTreeSet<u32> = self.state.commits.iter().filter_map(|c| c.undoes).collect();
-        let open = |c: &&CommitRecord| c.undoes.is_none() && !undone.contains(&c.number);
-        self.state.commits.iter().rev().find(open).map(|c| c.number)
+        self.state.undoable().next()
     }
 
     /// The number of the oldest commit that is still kept for undo once `number` is committed.
     fn prune_before(&self, number: u32, keep_undo: Option<u32>) -> u32 {
         let setting = self.state.info.as_ref().map(|i| i.settings.keep_undo);
         let keep = keep_undo.or(setting).unwrap_or(u32::MAX);
-        let undone: BTreeSet<u32> = self.state.commits.iter().filter_map(|c| c.undoes).collect();
-        let open = self
-            .state
-            .commits
-            .iter()
-            .rev()
-            .filter(|c| c.undoes.is_none());
-        let mut numbers = std::iter::once(number).chain(
-            open.map(|c| c.number)
-                .filter(|number| !undone.contains(number)),
-        );
+        let mut numbers = std::iter::once(number).chain(self.state.undoable());
         match usize::try_from(keep).unwrap_or(usize::MAX).checked_sub(1) {
             None => number.saturating_add(1),
             Some(last) => numbers.nth(last).unwrap_or(0),

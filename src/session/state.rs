@@ -1,7 +1,7 @@
 //! The agreed state of a session and its one reducer. Owns what server, client, replay and tests
 //! all know; no I/O.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -277,6 +277,31 @@ pub struct SessionState {
 }
 
 impl SessionState {
+    /// Numbers of the commits that no later undo has taken back, the newest first.
+    pub fn undoable(&self) -> impl Iterator<Item = u32> {
+        let undone: BTreeSet<u32> = self.commits.iter().filter_map(|c| c.undoes).collect();
+        let commits = self.commits.iter().rev().filter(|c| c.undoes.is_none());
+        commits
+            .map(|commit| commit.number)
+            .filter(move |number| !undone.contains(number))
+    }
+
+    /// What throwing the stage away takes from the commits: a sentence, or nothing where there is
+    /// none to undo.
+    pub fn lost_undo(&self) -> Option<String> {
+        let mut numbers: Vec<String> = self.undoable().map(|n| n.to_string()).collect();
+        numbers.reverse();
+        let (what, verb) = match numbers.len() {
+            0 => return None,
+            1 => ("Commit", "stays"),
+            _ => ("Commits", "stay"),
+        };
+        let numbers = numbers.join(", ");
+        Some(format!(
+            "{what} {numbers} {verb} on the host and can no longer be undone."
+        ))
+    }
+
     /// The absolute host path of an entry, in bytes; of a layer that is not staged here the path
     /// below the file system's root.
     pub fn absolute(&self, key: &LayerPath) -> Vec<u8> {

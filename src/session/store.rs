@@ -45,6 +45,9 @@ pub enum StoreError {
     /// There is none at all.
     #[error("there is no session yet")]
     Empty,
+    /// None but discarded ones.
+    #[error("every session was discarded")]
+    Discarded,
     /// Nothing matches.
     #[error("no session is named {}", visible(.0.as_bytes()))]
     NotFound(String),
@@ -171,7 +174,7 @@ impl Store {
             }
         }
         Err(if records.is_empty() {
-            StoreError::Empty
+            self.none()
         } else {
             StoreError::NotFound(typed.to_owned())
         })
@@ -187,7 +190,16 @@ impl Store {
                 std::fs::metadata(self.session_dir(&record.info.id))
                     .is_ok_and(|meta| meta.uid() == uid)
             })
-            .ok_or(StoreError::Empty)
+            .ok_or_else(|| self.none())
+    }
+
+    /// Why there is no session to name.
+    fn none(&self) -> StoreError {
+        match self.list() {
+            Ok(records) if records.is_empty() => StoreError::Empty,
+            Ok(_) => StoreError::Discarded,
+            Err(error) => error,
+        }
     }
 
     /// The session with exactly this id. `Running` of a dead server is reported as `Lost`.

@@ -209,6 +209,26 @@ fn immutable_refuses(world: &World) {
 }
 
 each_user! {
+    fn discard_names_the_commits_that_stay(world) {
+        world.host_ok("echo 0 > a; echo 0 > b; echo 0 > c");
+        world.run("echo 1 > a; echo 1 > b; echo 1 > c");
+        for path in ["a", "b"] {
+            world.pvisor(["approve", "last", path]).ok();
+            world.pvisor(["commit"]).ok();
+        }
+        world.pvisor(["undo"]).ok();
+        let said = world.pvisor(["discard"]).ok().out();
+        assert!(
+            said.ends_with("Commit 1 stays on the host and can no longer be undone.\n"),
+            "{said}"
+        );
+        assert_eq!((world.text("a"), world.text("b"), world.text("c")), ("1\n".into(), "0\n".into(), "0\n".into()));
+        let gone = world.pvisor(["changes"]).done().exits(1);
+        assert!(gone.err().contains("every session was discarded"), "{gone}");
+    }
+}
+
+each_user! {
     fn discard_leaves_the_host_and_removes_the_stage(world) {
         prepare(world);
         let before = world.tree();

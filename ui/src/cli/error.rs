@@ -128,7 +128,7 @@ impl From<StoreError> for CliError {
     fn from(error: StoreError) -> Self {
         let message = error.to_string();
         match error {
-            StoreError::Empty => {
+            StoreError::Empty | StoreError::Discarded => {
                 Self::refused(message).hint("`pvisor-tui run -- COMMAND` starts one")
             }
             StoreError::NotFound(_) => Self::refused(message)

@@ -65,7 +65,7 @@ fn find_exact(context: &Context, typed: &OsStr) -> Result<Option<SessionRecord>,
     };
     match context.store.find(typed, false) {
         Ok(record) => Ok(Some(record)),
-        Err(StoreError::NotFound(_) | StoreError::Empty) => Ok(None),
+        Err(StoreError::NotFound(_) | StoreError::Empty | StoreError::Discarded) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

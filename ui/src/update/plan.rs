@@ -141,6 +141,9 @@ pub fn describe(
                 ),
                 PageLine::new(Tone::Warn, "This cannot be undone."),
             ];
+            if let Some(lost) = state.lost_undo() {
+                lines.push(PageLine::new(Tone::Warn, lost));
+            }
             let keys: Vec<LayerPath> = state.changes.keys().cloned().collect();
             lines.extend(classes(state, &keys));
             (Digest::of(b"discard"), lines)
