@@ -332,6 +332,30 @@ each_user! {
 }
 
 each_user! {
+    fn a_git_commit_names_the_session_and_who_approved_and_an_undo_leaves_it(world) {
+        world.host_ok(
+            "git init -q . && git config user.name T && git config user.email t@example.com && \
+             echo 0 > a && echo 0 > b && git add . && git commit -qm first",
+        );
+        world.run("echo 1 > a; echo 1 > b");
+        let id = world.status()["session"].as_str().expect("an id").to_owned();
+        world.pvisor(["approve", "last", "a"]).ok();
+        let message = "title\n\nwhy\n\nRefs: 7";
+        world.pvisor(["commit", "--git-commit", message]).ok();
+        let user = world.host_ok("id -un").trim().to_owned();
+        let told = world.host_ok("git log -1 --format=%B");
+        let trailers = format!("Refs: 7\nPvisor-Session: {id}\nPvisor-Approved-By: {user}");
+        assert_eq!(told.trim_end(), format!("title\n\nwhy\n\n{trailers}"));
+        let parsed = world.host_ok("git log -1 --format='%(trailers:only)'");
+        assert_eq!(parsed.trim_end(), trailers);
+        let undone = world.pvisor(["undo"]).ok();
+        assert!(undone.err().contains("of this session stays"), "{undone}");
+        assert_eq!(world.text("a"), "0\n");
+        assert_eq!(world.host_ok("git log --format=%s"), "title\nfirst\n");
+    }
+}
+
+each_user! {
     fn a_git_commit_that_cannot_be_made_is_refused_before_anything_is_written(world) {
         require!(world, Capability::Program("git"));
         world.host_ok("echo 1 > a");

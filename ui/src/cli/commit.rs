@@ -85,19 +85,20 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     if outcome == Outcome::Nothing
         && args.all
         && !args.json
-        && let Some(text) = report::only_at_home(&record.info.id, &before)
+        && let Some(text) = report::only_at_home(&record.info.id, &before.changes)
     {
         writeln!(std::io::stdout().lock(), "{text}")?;
         return Ok(ExitCode::SUCCESS);
     }
     let code = conclude(&outcome, args.json, false)?;
     if args.all {
-        tell_left_out(&before)?;
+        tell_left_out(&before.changes)?;
     }
-    tell_torn(&before, &outcome)?;
+    tell_torn(&before.changes, &outcome)?;
     if let (Some(message), Outcome::Committed { paths, .. }) = (&args.git_commit, &outcome) {
         let info = &record.info;
-        git_commit::record(&info.workspace, &info.dir, paths, &before, message)?;
+        let message = git_commit::with_trailers(message, &info.id, &before.approved_by);
+        git_commit::record(&info.workspace, &info.dir, paths, &before.changes, &message)?;
     }
     Ok(code)
 }

@@ -1,6 +1,7 @@
 //! A verb's connection to a session's server: what has been agreed, kept up to date while requests
 //! are answered.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use crossbeam_channel::Receiver;
@@ -24,6 +25,14 @@ pub struct Connection {
     pub state: SessionState,
     /// Notices that came since it was opened.
     pub notices: Vec<String>,
+}
+
+/// What a commit was made from.
+pub struct Before {
+    /// The change set.
+    pub changes: ChangeSet,
+    /// Who approved what was written; with `commit --all` who committed.
+    pub approved_by: BTreeSet<String>,
 }
 
 impl Connection {
@@ -63,8 +72,8 @@ impl Connection {
         Ok(reply??)
     }
 
-    /// Has the server commit; what came of it, and the change set that was committed from.
-    pub fn commit(&mut self, request: Request) -> (Result<Reply, ClientError>, ChangeSet) {
+    /// Has the server commit; what came of it, and what was committed from.
+    pub fn commit(&mut self, request: Request) -> (Result<Reply, ClientError>, Before) {
         let reply = self.client.ask(request);
         let reply = reply.and_then(|reply| Ok(reply.recv().map_err(|_| ClientError::Closed)??));
         let ours = match &reply {
@@ -76,10 +85,24 @@ impl Connection {
             if let Update::Committed(record) = update
                 && ours == Some(record.number)
             {
-                before = Some(state.changes.clone());
+                let decided = record
+                    .paths
+                    .iter()
+                    .filter_map(|key| state.decisions.get(key));
+                let mut approved_by: BTreeSet<_> = decided.map(|one| one.by.clone()).collect();
+                if approved_by.is_empty() {
+                    approved_by.insert(record.by.clone());
+                }
+                before = Some(Before {
+                    changes: state.changes.clone(),
+                    approved_by,
+                });
             }
         });
-        let before = before.unwrap_or_else(|| self.state.changes.clone());
+        let before = before.unwrap_or_else(|| Before {
+            changes: self.state.changes.clone(),
+            approved_by: BTreeSet::new(),
+        });
         (reply, before)
     }
 

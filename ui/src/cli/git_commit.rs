@@ -29,6 +29,9 @@ const SETTINGS: [&str; 5] = [
     "core.fsmonitor=false",
 ];
 
+/// The trailer that names the session.
+const SESSION: &str = "Pvisor-Session";
+
 /// Object ids asked for in one call.
 const AT_ONCE: usize = 4096;
 
@@ -52,6 +55,50 @@ pub fn record(
     let done = repository.record(&written, message);
     let _ = std::fs::remove_file(&repository.index);
     done
+}
+
+/// The newest git commit of the workspace, if it was made of this session's work: its short name.
+pub fn newest(workspace: &Path, scratch: &Path, session: &str) -> Option<String> {
+    let repository = Repository {
+        workspace,
+        index: scratch.join("git-index"),
+    };
+    let ask = |asked: &[&str]| match repository.call(Index::Own, asked, b"") {
+        Ok((true, out, _)) => Some(String::from_utf8_lossy(&out).into_owned()),
+        _ => None,
+    };
+    // The object itself: `git log` may be set to start programs.
+    let text = ask(&["cat-file", "commit", "HEAD"])?;
+    let (_, message) = text.split_once("\n\n")?;
+    let mark = format!("{SESSION}: {session}");
+    if !message.lines().any(|line| line == mark) {
+        return None;
+    }
+    let name = ask(&["rev-parse", "--short", "HEAD"])?;
+    Some(visible(name.trim().as_bytes()).into_owned())
+}
+
+/// The message with the session and who approved named behind it, as git's trailers
+/// (git-interpret-trailers(1), which is not asked: it may run programs of the repository's choice).
+pub fn with_trailers(message: &str, session: &str, approved_by: &BTreeSet<String>) -> String {
+    let message = message.trim_end();
+    let last = message.rsplit("\n\n").next().unwrap_or_default();
+    let is_trailer = |line: &str| {
+        line.split_once(": ").is_some_and(|(key, _)| {
+            key.starts_with(|c: char| c.is_ascii_alphabetic())
+                && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+        })
+    };
+    let joins = last.len() < message.len() && last.lines().all(is_trailer);
+    let mut text = format!("{message}{}", if joins { "\n" } else { "\n\n" });
+    text.push_str(&format!("{SESSION}: {session}\n"));
+    for name in approved_by {
+        text.push_str(&format!(
+            "Pvisor-Approved-By: {}\n",
+            visible(name.as_bytes())
+        ));
+    }
+    text
 }
 
 /// Whether there is a repository to record in, asked before anything is written.
