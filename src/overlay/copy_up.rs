@@ -166,7 +166,12 @@ impl Overlay {
     /// Gives the copy its names.
     fn publish(&self, node: &Arc<Node>, copy: &Copy, siblings: &[Name]) -> Result<()> {
         let _tree = self.changing();
-        let names = node.state().names.clone();
+        let mut names = node.state().names.clone();
+        if names.is_empty() && !siblings.is_empty() {
+            // Its known name is gone, but not the file: what is written shows under the others.
+            names = siblings.to_vec();
+            node.state().names.clone_from(&names);
+        }
         let key = Key::of(Side::Upper, &copy.stat);
         let Some((first, others)) = names.split_first() else {
             // Removed while it was copied: it lives on without a name.

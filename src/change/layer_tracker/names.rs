@@ -1,18 +1,18 @@
 //! Further names of the host's files that a commit has touched. Owns taking along what it did to
 //! their inode: mode, attributes, times and the count of names are the same under all of them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{LayerTracker, failed};
+use super::{LayerTracker, failed, may_be_shut};
 use crate::RelPath;
 use crate::change::ChangeError;
 use crate::change::baseline::{Baseline, Record};
 use crate::layer::{FileType, Node, Timestamp};
 
 /// Files with several names that were committed under one of them, by device and inode, with the
-/// modification times that they had or have.
+/// modification times that they had or have, and the attributes known of them last.
 #[derive(Default)]
-pub(super) struct Shared(HashMap<(u64, u64), Vec<Timestamp>>);
+pub(super) struct Shared(HashMap<(u64, u64), (Vec<Timestamp>, BTreeMap<String, Vec<u8>>)>);
 
 impl Shared {
     /// Those among `paths`, as they were before the commit.
@@ -30,19 +30,26 @@ impl Shared {
             && node.file_type != FileType::Dir
             && node.nlink > 1
         {
-            let times = self.0.entry((node.dev, node.ino)).or_default();
+            let (times, attributes) = self.0.entry((node.dev, node.ino)).or_default();
             times.push(node.mtime);
+            attributes.clone_from(&node.xattrs);
         }
     }
 
     /// What is on record of another name, with what the host says of it `now`; `None` where that is
-    /// not the same file, or its bytes may be others.
-    fn moved(&self, old: &Node, now: Node) -> Option<Node> {
+    /// not the same file, or its bytes may be others. Of one that is `shut` the attributes cannot be
+    /// read: they are those that were committed.
+    fn moved(&self, old: &Node, now: Node, shut: bool) -> Option<Node> {
         let identity = |node: &Node| (node.dev, node.ino, node.file_type, node.size);
-        let times = self.0.get(&(old.dev, old.ino))?;
+        let (times, attributes) = self.0.get(&(old.dev, old.ino))?;
         let known = now.mtime == old.mtime || times.contains(&now.mtime);
-        (identity(old) == identity(&now) && known).then_some(Node {
+        (identity(old) == identity(&now) && known).then(|| Node {
             digest: old.digest,
+            xattrs: if shut {
+                attributes.clone()
+            } else {
+                now.xattrs.clone()
+            },
             ..now
         })
     }
@@ -74,8 +81,9 @@ impl LayerTracker {
                 .host
                 .node(&path)
                 .map_err(|e| failed("looking at", self.layer.root.join(path.as_path()), e))?;
+            let shut = now.as_ref().is_some_and(may_be_shut) && self.host.is_shut(&path);
             let node = record.node.as_ref().zip(now);
-            if let Some(node) = node.and_then(|(old, now)| shared.moved(old, now)) {
+            if let Some(node) = node.and_then(|(old, now)| shared.moved(old, now, shut)) {
                 self.known.remove(&path);
                 let record = Record {
                     node: Some(std::sync::Arc::new(node)),

@@ -217,3 +217,22 @@ fn what_nobody_opens_is_asked_about_when_it_is_found_and_when_it_is_read() {
     let moved = stage.overlay.rename(&me(), (root, b"d"), (root, b"e"), 0);
     assert_eq!(moved, Err(Errno::EACCES), "a copy would be free");
 }
+
+#[test]
+fn what_is_written_after_one_name_went_shows_under_the_other() {
+    let stage = Stage::new(|lower| {
+        fs::create_dir(lower.join("d")).expect("makes");
+        fs::write(lower.join("d/other"), "low").expect("writes");
+        fs::hard_link(lower.join("d/other"), lower.join("f")).expect("links");
+    });
+    let id = stage.attr("f").expect("f").id;
+    let root = super::super::ROOT;
+    stage.overlay.unlink(&me(), root, b"f").expect("removes");
+    let written = stage.overlay.write(&me(), (id, NO_HANDLE), 3, b"er", false);
+    assert_eq!(written, Ok(2));
+    let other = stage.attr("d/other").expect("other");
+    assert_eq!((other.id, other.size, other.nlink), (id, 5, 1));
+    assert_eq!(bytes(&stage, other.id), b"lower");
+    assert_eq!(fs::read(stage.upper("d/other")).expect("upper"), b"lower");
+    assert_eq!(stage.attr("f"), Err(Errno::ENOENT));
+}
