@@ -48,6 +48,7 @@ pub(super) fn make(batch: &Batch<'_>, roots: &BTreeMap<String, Root>) -> Result<
     };
     planner.take_approved();
     planner.join_parents();
+    planner.part_names();
     planner.settle_moves();
     let anchors = anchor::find(batch, roots, &mut planner.effects)?;
     let trees = planner.survey_directories();
@@ -300,6 +301,46 @@ impl Planner<'_> {
                 let want = effect::whole(&key.path, Arc::new(node));
                 self.effects.insert(key, Effect::Put { before: None, want });
                 self.effects.insert(old, Effect::Remove { before });
+            }
+        }
+    }
+
+    /// Names of one file that are to look different from each other are made anew: changed in place
+    /// they would all be what the last one became.
+    fn part_names(&mut self) {
+        let mut names: BTreeMap<(u64, u64), Vec<LayerPath>> = BTreeMap::new();
+        for (key, effect) in &self.effects {
+            if let Effect::Meta { before, .. } = effect
+                && before.nlink > 1
+                && before.file_type != FileType::Dir
+            {
+                let inode = (before.dev, before.ino);
+                names.entry(inode).or_default().push(key.clone());
+            }
+        }
+        let looks = |effects: &BTreeMap<LayerPath, Effect>, key: &LayerPath| match effects.get(key)
+        {
+            Some(Effect::Meta { after, .. }) => {
+                Some((after.mode, after.xattrs.clone(), after.mtime))
+            }
+            _ => None,
+        };
+        for keys in names.into_values() {
+            let first = looks(&self.effects, &keys[0]);
+            if keys.iter().all(|key| looks(&self.effects, key) == first) {
+                continue;
+            }
+            for key in keys {
+                let approved = self.batch.changes.get(&key).and_then(|c| c.after.clone());
+                if let (Some(Effect::Meta { before, after }), Some(approved)) =
+                    (self.effects.get(&key), approved)
+                    && (after.mode, &after.xattrs, after.mtime)
+                        == (approved.mode, &approved.xattrs, approved.mtime)
+                {
+                    let before = Some(before.clone());
+                    let want = effect::whole(&key.path, approved);
+                    self.effects.insert(key, Effect::Put { before, want });
+                }
             }
         }
     }
