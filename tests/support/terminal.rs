@@ -149,9 +149,10 @@ impl Terminal {
     pub fn resize(&mut self, rows: u16, cols: u16) {
         let size = Size { rows, cols };
         let master = self.master.as_ref().expect("the terminal is open");
+        // First the picture: what is drawn for the new size must find it.
+        self.term.resize(size);
         // SAFETY: the descriptor is a terminal's and the argument a whole `winsize`.
         unsafe { set_window_size(master.as_raw_fd(), &winsize(size)) }.expect("TIOCSWINSZ");
-        self.term.resize(size);
     }
 
     /// Leaves our screen as a person does: asks to, and answers the question once it is shown. No

@@ -9,10 +9,18 @@ use crate::change::ChangeError;
 use crate::change::baseline::{Baseline, Record};
 use crate::layer::{FileType, Node, Timestamp};
 
-/// Files with several names that were committed under one of them, by device and inode, with the
-/// modification times that they had or have, and the attributes known of them last.
+/// Files with several names that were committed under one of them, by device and inode.
 #[derive(Default)]
-pub(super) struct Shared(HashMap<(u64, u64), (Vec<Timestamp>, BTreeMap<String, Vec<u8>>)>);
+pub(super) struct Shared(HashMap<(u64, u64), Seen>);
+
+/// What is known of such a file.
+#[derive(Default)]
+struct Seen {
+    /// The modification times that it had or has.
+    times: Vec<Timestamp>,
+    /// Its attributes, as they were known last.
+    attributes: BTreeMap<String, Vec<u8>>,
+}
 
 impl Shared {
     /// Those among `paths`, as they were before the commit.
@@ -30,9 +38,9 @@ impl Shared {
             && node.file_type != FileType::Dir
             && node.nlink > 1
         {
-            let (times, attributes) = self.0.entry((node.dev, node.ino)).or_default();
-            times.push(node.mtime);
-            attributes.clone_from(&node.xattrs);
+            let seen = self.0.entry((node.dev, node.ino)).or_default();
+            seen.times.push(node.mtime);
+            seen.attributes.clone_from(&node.xattrs);
         }
     }
 
@@ -41,12 +49,12 @@ impl Shared {
     /// read: they are those that were committed.
     fn moved(&self, old: &Node, now: Node, shut: bool) -> Option<Node> {
         let identity = |node: &Node| (node.dev, node.ino, node.file_type, node.size);
-        let (times, attributes) = self.0.get(&(old.dev, old.ino))?;
-        let known = now.mtime == old.mtime || times.contains(&now.mtime);
+        let seen = self.0.get(&(old.dev, old.ino))?;
+        let known = now.mtime == old.mtime || seen.times.contains(&now.mtime);
         (identity(old) == identity(&now) && known).then(|| Node {
             digest: old.digest,
             xattrs: if shut {
-                attributes.clone()
+                seen.attributes.clone()
             } else {
                 now.xattrs.clone()
             },

@@ -90,15 +90,11 @@ pub fn with_trailers(message: &str, session: &str, approved_by: &BTreeSet<String
         })
     };
     let joins = last.len() < message.len() && last.lines().all(is_trailer);
-    let mut text = format!("{message}{}", if joins { "\n" } else { "\n\n" });
-    text.push_str(&format!("{SESSION}: {session}\n"));
-    for name in approved_by {
-        text.push_str(&format!(
-            "Pvisor-Approved-By: {}\n",
-            visible(name.as_bytes())
-        ));
-    }
-    text
+    let mut lines = vec![format!("{SESSION}: {session}")];
+    let approved = approved_by.iter().map(|name| visible(name.as_bytes()));
+    lines.extend(approved.map(|name| format!("Pvisor-Approved-By: {name}")));
+    let between = if joins { "\n" } else { "\n\n" };
+    format!("{message}{between}{}\n", lines.join("\n"))
 }
 
 /// Whether there is a repository to record in, asked before anything is written.
