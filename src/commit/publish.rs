@@ -257,7 +257,10 @@ fn attributes(
     };
     // Opening it up changes what an ACL says of the owner.
     let acls = acls(fd);
-    if mode & 0o600 != 0o600 && users(before) != users(after) && !nix::unistd::geteuid().is_root() {
+    let (old, new) = (users(before), users(after));
+    let shut = mode & 0o400 == 0 && !(old.is_empty() && new.is_empty());
+    let fixed = mode & 0o200 == 0 && old != new;
+    if (shut || fixed) && !nix::unistd::geteuid().is_root() {
         host::set_mode(fd, mode | 0o600)?;
     }
     let mut held = xattrs(fd)?;

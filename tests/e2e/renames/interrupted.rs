@@ -91,7 +91,7 @@ each_user! {
         let mut agent = Live::start(
             world,
             &[],
-            "echo ready; read x; python3 -c \"import os; os.rename('a', 'b')\"; echo renamed",
+            "echo ready; read x; python3 -c \"import os; os.rename('a', 'b')\" && echo renamed",
         );
         agent.hear("ready");
         let upper = world.session_dir().join("layers/workspace/upper");
