@@ -348,8 +348,7 @@ each_user! {
         assert_eq!(told.trim_end(), format!("title\n\nwhy\n\n{trailers}"));
         let parsed = world.host_ok("git log -1 --format='%(trailers:only)'");
         assert_eq!(parsed.trim_end(), trailers);
-        let undone = world.pvisor(["undo"]).ok();
-        assert!(undone.err().contains("of this session stays"), "{undone}");
+        world.pvisor(["undo"]).ok();
         assert_eq!(world.text("a"), "0\n");
         assert_eq!(world.host_ok("git log --format=%s"), "title\nfirst\n");
     }

@@ -57,27 +57,6 @@ pub fn record(
     done
 }
 
-/// The newest git commit of the workspace, if it was made of this session's work: its short name.
-pub fn newest(workspace: &Path, scratch: &Path, session: &str) -> Option<String> {
-    let repository = Repository {
-        workspace,
-        index: scratch.join("git-index"),
-    };
-    let ask = |asked: &[&str]| match repository.call(Index::Own, asked, b"") {
-        Ok((true, out, _)) => Some(String::from_utf8_lossy(&out).into_owned()),
-        _ => None,
-    };
-    // The object itself: `git log` may be set to start programs.
-    let text = ask(&["cat-file", "commit", "HEAD"])?;
-    let (_, message) = text.split_once("\n\n")?;
-    let mark = format!("{SESSION}: {session}");
-    if !message.lines().any(|line| line == mark) {
-        return None;
-    }
-    let name = ask(&["rev-parse", "--short", "HEAD"])?;
-    Some(visible(name.trim().as_bytes()).into_owned())
-}
-
 /// The message with the session and who approved named behind it, as git's trailers
 /// (git-interpret-trailers(1), which is not asked: it may run programs of the repository's choice).
 pub fn with_trailers(message: &str, session: &str, approved_by: &BTreeSet<String>) -> String {

@@ -1,16 +1,13 @@
 //! `undo`: takes the last commit back.
 
-use std::io::Write;
 use std::process::ExitCode;
 
-use pvisor::commit::Outcome;
 use pvisor::protocol::{Request, Role};
 
 use super::commit;
 use super::connection::Connection;
 use super::context::Context;
 use super::error::CliError;
-use super::git_commit;
 use super::session_arg::SessionArg;
 
 /// Take the last commit back
@@ -33,16 +30,5 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     let outcome = commit::outcome(connection.ask(Request::Undo));
     connection.tell_notices()?;
     let outcome = outcome?;
-    let code = commit::conclude(&outcome, args.json, true)?;
-    let info = &record.info;
-    if matches!(outcome, Outcome::Committed { .. })
-        && let Some(name) = git_commit::newest(&info.workspace, &info.dir, &info.id)
-    {
-        writeln!(
-            std::io::stderr().lock(),
-            "git's commit {name} of this session stays: `git reset --soft HEAD~` takes it back, \
-             `git revert {name}` keeps it on record"
-        )?;
-    }
-    Ok(code)
+    commit::conclude(&outcome, args.json, true)
 }
