@@ -195,7 +195,7 @@ impl Overlay {
             // Whoever looks this one up is told why not.
             let named = (&dir, merged.name.as_c_str());
             attr.guarded |= self
-                .permit_alias(&Caller::default(), named, &node, &shown.stat)
+                .permit_found(&Caller::default(), named, &node, &shown.stat)
                 .is_err();
             let entry = Entry {
                 name: merged.name.to_bytes().to_vec(),

@@ -232,7 +232,7 @@ impl Overlay {
             stat.stat = self.node_stat(&node)?;
         }
         let stat = stat.stat;
-        if let Err(refused) = self.permit_alias(caller, (&parent, &name), &node, &stat) {
+        if let Err(refused) = self.permit_found(caller, (&parent, &name), &node, &stat) {
             self.forget(node.id, 1);
             return Err(refused);
         }
@@ -242,18 +242,32 @@ impl Overlay {
 
     /// Where nobody says that a file is opened, whether it is protected under another of its names
     /// is asked when it is found. No lock is held.
-    pub(super) fn permit_alias(
+    pub(super) fn permit_found(
         &self,
         caller: &Caller,
         (parent, name): (&Arc<Node>, &CStr),
         node: &Arc<Node>,
         stat: &Stat,
     ) -> Result<()> {
-        if !self.serves_by_node() || !self.guard.decides() {
+        if !self.serves_by_node() {
+            return Ok(());
+        }
+        self.permit_alias(caller, (parent, name, Access::Lookup), node, stat)
+    }
+
+    /// Asks the guard about a file that may be protected under another of its names. No lock is held.
+    pub(super) fn permit_alias(
+        &self,
+        caller: &Caller,
+        (parent, name, access): (&Arc<Node>, &CStr, Access),
+        node: &Arc<Node>,
+        stat: &Stat,
+    ) -> Result<()> {
+        if !self.guard.decides() {
             return Ok(());
         }
         match Self::alias_by(node, stat) {
-            Some(alias) => self.permit(caller, parent, name, Access::Lookup, Some(alias)),
+            Some(alias) => self.permit(caller, parent, name, access, Some(alias)),
             None => Ok(()),
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use nix::unistd::UnlinkatFlags;
 
-use super::calls::{self, Result, Stat};
+use super::calls::{self, Result};
 use super::guard::Access;
 use super::inode::{Name, Node, Side};
 use super::lookup::{Sight, checked};
@@ -163,7 +163,7 @@ impl Overlay {
             } else {
                 // A copy has one name: that the file is protected by another would be forgotten.
                 let done = self
-                    .permit_content(caller, (&node, &name), &child, &shown.stat)
+                    .permit_alias(caller, (&node, &name, Access::Read), &child, &shown.stat)
                     .and_then(|()| self.copy_up(&child, u64::MAX));
                 if done.is_ok() && shown.is_late {
                     self.link_late(&child, &node, &name);
@@ -176,20 +176,6 @@ impl Overlay {
             }
         }
         Ok(())
-    }
-
-    /// Asks the guard about the content of a file with several names. No lock is held.
-    fn permit_content(
-        &self,
-        caller: &Caller,
-        (parent, name): (&Arc<Node>, &CStr),
-        node: &Arc<Node>,
-        stat: &Stat,
-    ) -> Result<()> {
-        match Self::alias_by(node, stat).filter(|_| self.guard.decides()) {
-            Some(alias) => self.permit(caller, parent, name, Access::Read, Some(alias)),
-            None => Ok(()),
-        }
     }
 
     /// Marks a directory whose content is all in the upper. The tree is held for changing.

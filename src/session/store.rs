@@ -196,8 +196,14 @@ impl Store {
     /// Why there is no session to name.
     fn none(&self) -> StoreError {
         match self.list() {
-            Ok(records) if records.is_empty() => StoreError::Empty,
-            Ok(_) => StoreError::Discarded,
+            Ok(records) => {
+                let discarded = |record: &SessionRecord| record.state == RunState::Discarded;
+                if !records.is_empty() && records.iter().all(discarded) {
+                    StoreError::Discarded
+                } else {
+                    StoreError::Empty
+                }
+            }
             Err(error) => error,
         }
     }
