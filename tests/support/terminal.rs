@@ -6,8 +6,9 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use alacritty_terminal::event::{Event, EventListener};
 use alacritty_terminal::grid::Dimensions;
@@ -20,6 +21,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::{Winsize, grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::stat::Mode;
 use nix::sys::termios::{LocalFlags, Termios, tcgetattr};
+use nix::unistd::pipe2;
 
 use super::wait::PATIENCE;
 
@@ -30,6 +32,7 @@ nix::ioctl_write_int_bad!(set_controlling_terminal, libc::TIOCSCTTY);
 pub struct Terminal {
     child: Child,
     master: Option<std::fs::File>,
+    output: Output,
     term: Term<Answers>,
     parser: Processor,
     answers: Receiver<Answer>,
@@ -41,6 +44,58 @@ pub struct Terminal {
     /// Everything that was put into the clipboard.
     pub clipboard: Vec<String>,
     what: String,
+}
+
+/// What the command writes, read at once as a window does: a command must not wait for a test that
+/// looks elsewhere.
+struct Output {
+    chunks: Receiver<Vec<u8>>,
+    /// Closed to stop the reader.
+    stop: Option<OwnedFd>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Output {
+    fn of(mut master: std::fs::File) -> Self {
+        let (stopped, stop) = pipe2(OFlag::O_CLOEXEC).expect("a pipe");
+        let (out, chunks) = channel();
+        let reader = std::thread::spawn(move || {
+            let mut buffer = [0; 8192];
+            loop {
+                let mut fds = [
+                    PollFd::new(master.as_fd(), PollFlags::POLLIN),
+                    PollFd::new(stopped.as_fd(), PollFlags::empty()),
+                ];
+                let ready = poll(&mut fds, PollTimeout::NONE);
+                if fds[1].any() == Some(true) {
+                    return;
+                }
+                if ready.is_err() {
+                    continue;
+                }
+                // EIO: nobody holds the slave any more.
+                let Ok(n @ 1..) = master.read(&mut buffer) else {
+                    return;
+                };
+                if out.send(buffer[..n].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            chunks,
+            stop: Some(stop),
+            reader: Some(reader),
+        }
+    }
+
+    /// Returns once the reader holds the terminal no longer.
+    fn stop(&mut self) {
+        drop(self.stop.take());
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+    }
 }
 
 enum Answer {
@@ -122,9 +177,11 @@ impl Terminal {
         drop(command);
         drop(slave);
         let (out, answers) = channel();
+        let master = std::fs::File::from(master);
         Self {
             child,
-            master: Some(master.into()),
+            output: Output::of(master.try_clone().expect("a descriptor")),
+            master: Some(master),
             term: Term::new(Config::default(), &size, Answers(out)),
             parser: Processor::new(),
             answers,
@@ -187,7 +244,7 @@ impl Terminal {
     /// Reads output until `look` finds something or the limit is reached.
     pub fn attempt<T>(
         &mut self,
-        limit: std::time::Duration,
+        limit: Duration,
         mut look: impl FnMut(&mut Self) -> Option<T>,
     ) -> Option<T> {
         let end = Instant::now() + limit;
@@ -199,7 +256,7 @@ impl Terminal {
             if left.is_zero() {
                 return None;
             }
-            let open = self.pump(left.min(std::time::Duration::from_millis(50)));
+            let open = self.pump(left.min(Duration::from_millis(50)));
             if !open {
                 // Nothing more to read; what is waited for may be the command's end.
                 return super::wait::attempt(left, || look(self));
@@ -208,35 +265,26 @@ impl Terminal {
     }
 
     /// Takes in what arrives within `limit`; false once the other side is closed.
-    fn pump(&mut self, limit: std::time::Duration) -> bool {
-        let Some(master) = self.master.as_mut() else {
-            return false;
-        };
-        let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::ZERO);
-        let mut fds = [PollFd::new(master.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut fds, timeout).unwrap_or(0) == 0 {
-            return true;
-        }
-        let mut buffer = [0; 8192];
-        let n = match master.read(&mut buffer) {
-            // EIO: nobody holds the slave any more.
-            Ok(0) | Err(_) => return false,
-            Ok(n) => n,
-        };
-        self.bytes.extend_from_slice(&buffer[..n]);
-        self.parser.advance(&mut self.term, &buffer[..n]);
-        loop {
-            match self.answers.try_recv() {
-                Ok(Answer::Text(text)) => {
+    fn pump(&mut self, limit: Duration) -> bool {
+        self.take(limit) != Err(RecvTimeoutError::Disconnected)
+    }
+
+    fn take(&mut self, limit: Duration) -> Result<(), RecvTimeoutError> {
+        let chunk = self.output.chunks.recv_timeout(limit)?;
+        self.bytes.extend_from_slice(&chunk);
+        self.parser.advance(&mut self.term, &chunk);
+        while let Ok(answer) = self.answers.try_recv() {
+            match answer {
+                Answer::Text(text) => {
                     if let Some(master) = self.master.as_mut() {
                         let _ = master.write_all(text.as_bytes());
                     }
                 }
-                Ok(Answer::Title(title)) => self.titles.push(title),
-                Ok(Answer::Clipboard(text)) => self.clipboard.push(text),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return true,
+                Answer::Title(title) => self.titles.push(title),
+                Answer::Clipboard(text) => self.clipboard.push(text),
             }
         }
+        Ok(())
     }
 
     /// The screen as text, one line per row, without trailing blanks.
@@ -274,19 +322,13 @@ impl Terminal {
         let Some(status) = status.or_else(|| self.child.try_wait().expect("a child")) else {
             panic!("{} does not end; its screen:\n{}", self.what, self.text())
         };
-        while self.pump(std::time::Duration::from_millis(50)) && self.has_more() {}
+        while self.take(Duration::from_millis(100)).is_ok() {}
         status
-    }
-
-    fn has_more(&self) -> bool {
-        self.master.as_ref().is_some_and(|master| {
-            let mut fds = [PollFd::new(master.as_fd(), PollFlags::POLLIN)];
-            poll(&mut fds, PollTimeout::from(50u8)).unwrap_or(0) > 0
-        })
     }
 
     /// Closes the window: the command's terminal hangs up.
     pub fn hang_up(&mut self) {
+        self.output.stop();
         drop(self.master.take());
     }
 
@@ -323,6 +365,7 @@ impl Drop for Terminal {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
+        self.output.stop();
     }
 }
 

@@ -49,6 +49,9 @@ impl Events {
 
 /// Reads the terminal's events.
 pub fn input() -> io::Result<Events> {
+    // From here on a change of the terminal's size is noticed. The reader's first call would do the
+    // same, but its thread may come to it after the first frame. An error comes back there.
+    let _ = crossterm::event::poll(Duration::ZERO);
     // Bounded: what is typed ahead stays in the terminal.
     let (out, received) = bounded(256);
     let (still, ended) = bounded(0);
