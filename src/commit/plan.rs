@@ -11,6 +11,7 @@ use crate::{LayerPath, RelPath};
 use super::anchor::{self, Anchors};
 use super::effect::{self, Content, Effect, Want};
 use super::ledger::Step;
+use super::names;
 use super::place::{Root, words};
 use super::steps::{self, Contents, topmost};
 use super::{Batch, Refusal};
@@ -306,7 +307,7 @@ impl Planner<'_> {
     }
 
     /// Names of one file that are to look different from each other are made anew: changed in place
-    /// they would all be what the last one became.
+    /// they would all be what the last one became. So is a name the agent has parted from the others.
     fn part_names(&mut self) {
         let mut names: BTreeMap<(u64, u64), Vec<LayerPath>> = BTreeMap::new();
         for (key, effect) in &self.effects {
@@ -327,10 +328,11 @@ impl Planner<'_> {
         };
         for keys in names.into_values() {
             let first = looks(&self.effects, &keys[0]);
-            if keys.iter().all(|key| looks(&self.effects, key) == first) {
-                continue;
-            }
+            let alike = keys.iter().all(|key| looks(&self.effects, key) == first);
             for key in keys {
+                if alike && !self.is_parted(&key) {
+                    continue;
+                }
                 let approved = self.batch.changes.get(&key).and_then(|c| c.after.clone());
                 if let (Some(Effect::Meta { before, after }), Some(approved)) =
                     (self.effects.get(&key), approved)
@@ -343,6 +345,23 @@ impl Planner<'_> {
                 }
             }
         }
+    }
+
+    /// Whether a name of a host's file with several is a file of its own for the agent, who saw all
+    /// of them.
+    fn is_parted(&self, key: &LayerPath) -> bool {
+        let Some(Effect::Meta { before, .. }) = self.effects.get(key) else {
+            return false;
+        };
+        let agents = self.batch.changes.get(key).and_then(|c| c.after.as_ref());
+        let inode = (before.dev, before.ino);
+        agents.is_some_and(|node| node.nlink == 1)
+            && self.roots.get(&key.layer).is_some_and(|root| {
+                root.keeps_groups
+                    && names::below(&root.path, inode).len() as u32
+                        + names::kept(self.batch.store, inode)
+                        >= before.nlink
+            })
     }
 
     /// The files of the host of which some name gets another mode, time or attribute.

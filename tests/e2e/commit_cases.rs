@@ -125,3 +125,29 @@ each_driver_and_user! {
         before.assert_same(&stage.tree(), "undone");
     }
 }
+
+each_driver_and_user! {
+    /// Of two names of a file one is removed and made anew with the same bytes and another mode: the
+    /// other name keeps what it had.
+    fn a_name_that_was_made_anew_leaves_the_other_alone(stage) {
+        if !stage.is_fuse() {
+            // The kernel's overlay shows the agent two files from the first write on; which of them
+            // was made anew cannot be told.
+            return;
+        }
+        stage.host_ok("mkdir d; echo same > d/a; ln d/a b; chmod 640 b");
+        let before = stage.tree();
+        stage.run("rm d/a; echo same > d/a; chmod 600 d/a");
+        stage.pvisor(["commit", "--all"]).ok();
+        assert_eq!((stage.mode("d/a"), stage.mode("b")), (0o600, 0o640));
+        stage.host_ok("! test d/a -ef b");
+        stage.changes().assert_plain(&[]);
+        stage.pvisor(["undo"]).ok();
+        before.assert_same(&stage.tree(), "undone");
+        // A name elsewhere was never seen by the agent: the file stays one.
+        stage.host_ok("mkdir -p ../elsewhere; echo one > one; ln one ../elsewhere/one");
+        stage.run("chmod 600 one");
+        stage.pvisor(["commit", "--all"]).ok();
+        assert_eq!(stage.host_ok("stat -c '%h %a' one ../elsewhere/one"), "2 600\n2 600\n");
+    }
+}
