@@ -48,7 +48,7 @@ pub(super) struct Stager<'a> {
     buffer: Vec<u8>,
     clones: bool,
     /// Files made so far that further names may be linked to.
-    made: HashMap<(String, Inode), Made>,
+    made: HashMap<(String, Inode), Vec<Made>>,
     /// Files that the host has and keeps.
     anchors: Anchors,
     /// Whose attributes the new entries get.
@@ -155,21 +155,19 @@ impl<'a> Stager<'a> {
         entry: &Entry<'_>,
     ) -> Result<Node, StageError> {
         let place = root.at(path)?;
-        let inodes = shared(entry.content, entry.replaced);
+        let inodes = shared(root, entry);
         if let Some(linked) = self.linked(root, &place, &inodes, entry.node)? {
             return Ok(linked);
         }
         let made = self.new_entry(root, &place, entry.node, entry.content, entry.foreign)?;
         for inode in inodes {
             let held = entry.will_be_shut.then(|| place.handle()).transpose()?;
-            self.made.insert(
-                (root.layer.clone(), inode),
-                Made {
-                    at: path.clone(),
-                    node: made.clone(),
-                    held,
-                },
-            );
+            let names = self.made.entry((root.layer.clone(), inode)).or_default();
+            names.push(Made {
+                at: path.clone(),
+                node: made.clone(),
+                held,
+            });
         }
         Ok(made)
     }
@@ -240,9 +238,9 @@ impl<'a> Stager<'a> {
         node: &Node,
     ) -> Result<Option<Node>, StageError> {
         for inode in inodes {
-            if let Some(made) = self.made.get(&(root.layer.clone(), *inode))
-                && alike(&made.node, node)
-            {
+            let made = self.made.get(&(root.layer.clone(), *inode));
+            let mut made = made.into_iter().flatten();
+            if let Some(made) = made.find(|made| alike(&made.node, node)) {
                 match &made.held {
                     Some(held) => host::hard_link_held(held.as_fd(), place)?,
                     None => host::hard_link(&root.at(&made.at)?, place)?,
@@ -435,16 +433,16 @@ fn changed() -> StageError {
 }
 
 /// The inodes that a new entry may have in common with others.
-fn shared(content: &Content, replaced: Option<&Node>) -> Vec<Inode> {
+fn shared(root: &Root, entry: &Entry<'_>) -> Vec<Inode> {
     let mut inodes = Vec::new();
-    if let Content::Upper {
-        shared: Some((dev, ino)),
-        ..
-    } = content
-    {
-        inodes.push(Inode::Upper(*dev, *ino));
+    // An agent that saw the host's files with all their names has one for itself on purpose.
+    let mut parted = entry.node.file_type != FileType::File;
+    if let Content::Upper { shared, .. } = entry.content {
+        inodes.extend(shared.map(|(dev, ino)| Inode::Upper(dev, ino)));
+        parted |= root.keeps_groups && shared.is_none();
     }
-    if let Some(host) = replaced.filter(|h| h.nlink > 1 && h.file_type == FileType::File) {
+    let host = entry.replaced.filter(|_| !parted);
+    if let Some(host) = host.filter(|h| h.nlink > 1 && h.file_type == FileType::File) {
         inodes.push(Inode::Host(host.dev, host.ino));
     }
     inodes

@@ -151,3 +151,52 @@ each_driver_and_user! {
         assert_eq!(stage.host_ok("stat -c '%h %a' one ../elsewhere/one"), "2 600\n2 600\n");
     }
 }
+
+each_driver_and_user! {
+    /// Two names of a file are replaced by a pipe each: two pipes, not one of two names.
+    fn what_replaces_two_names_of_a_file_is_not_one(stage) {
+        stage.host_ok("echo one > a; ln a b; echo two > c; ln c d");
+        let before = stage.tree();
+        stage.run("rm a b; mkfifo a b");
+        stage.pvisor(["commit", "--all"]).ok();
+        stage.host_ok("test -p a && test -p b && ! test a -ef b");
+        stage.changes().assert_plain(&[]);
+        if stage.is_fuse() {
+            // The kernel's overlay shows two files from the first write on; there they are put together.
+            stage.run_with(&["--continue"], "rm c d; echo new > c; cp c d").ok();
+            stage.pvisor(["commit", "--all"]).ok();
+            stage.host_ok("! test c -ef d");
+            stage.changes().assert_plain(&[]);
+            stage.pvisor(["undo"]).ok();
+        }
+        stage.pvisor(["undo"]).ok();
+        before.assert_same(&stage.tree(), "undone");
+    }
+}
+
+each_driver_and_user! {
+    /// Of a file with three names, one of them new, one is committed without its mode: the others
+    /// are one file at once, all three when the mode follows.
+    fn names_of_a_file_come_together_in_two_commits(stage) {
+        if !stage.is_fuse() {
+            // There the host's two names are two files for the agent.
+            return;
+        }
+        stage.host_ok("mkdir k; echo one > z; ln z k/data; chmod 640 z");
+        let before = stage.tree();
+        stage.run("echo two >> z; chmod 755 z; ln z a");
+        let changes = stage.changes();
+        let hunk = |path: &str| format!("{path}#{}", changes.items(path, "hunk")[0]);
+        let mode = format!("z#{}", changes.items("z", "mode")[0]);
+        stage.pvisor(["approve", "a", &hunk("k/data"), &hunk("z"), &mode]).ok();
+        stage.pvisor(["commit"]).ok();
+        stage.host_ok("test a -ef z && ! test a -ef k/data");
+        assert_eq!((stage.mode("z"), stage.mode("k/data")), (0o755, 0o640));
+        stage.pvisor(["commit", "--all"]).ok();
+        stage.host_ok("test a -ef z && test a -ef k/data");
+        stage.changes().assert_plain(&[]);
+        stage.pvisor(["undo"]).ok();
+        stage.pvisor(["undo"]).ok();
+        before.assert_same(&stage.tree(), "undone");
+    }
+}

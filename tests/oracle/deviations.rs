@@ -233,9 +233,21 @@ pub fn is_removed(op: &Op, native: &Answer, staged: &Answer) -> bool {
 /// tree has got a further name before.
 pub fn is_stale(ops: &[Op], index: usize, answers: (&str, &str), before: &Snapshot) -> bool {
     let tree_file = |path| before.entries.get(path).is_some_and(|e| e.letter == 'f');
+    // Also under a name that it, or a directory above it, has come to.
+    let at_or_below = |name: &Bytes, above: &Bytes| {
+        let rest = name.0.strip_prefix(above.0.as_slice());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    };
+    let moved = |name: &Bytes, until: usize| {
+        ops[..until].iter().any(|op| {
+            matches!(op, Op::Rename { from, to, .. }
+                if at_or_below(name, from) || at_or_below(name, to))
+        })
+    };
     let linked = ops[..index]
         .iter()
-        .any(|op| matches!(op, Op::Link { from, .. } if tree_file(from)));
+        .enumerate()
+        .any(|(at, op)| matches!(op, Op::Link { from, .. } if tree_file(from) || moved(from, at)));
     // Within one file it depends on the size whether the stretches overlap (EINVAL).
     let copied = matches!(ops[index], Op::CopyRange { .. })
         && (answers.0 == answers.1 || answers.1 == "EINVAL");
