@@ -405,7 +405,10 @@ impl Planner<'_> {
                     self.effects.remove(&key);
                     self.paths.remove(&key);
                 }
-                Survey::Refused => {}
+                // What it would come to, as it is now, is not worth a second reason.
+                Survey::Refused => {
+                    self.effects.remove(&key);
+                }
             }
         }
         trees

@@ -34,8 +34,8 @@ pub const TABLE: &[Deviation] = &[
     Deviation {
         driver: "overlayfs",
         condition: "a further name for a file of the host's",
-        why: "the two names have an inode each in the overlay: a mode or size set under one is shown, but not always heeded, under the other, and a rename of one over the other is ESTALE",
-        handled: "after such a link an operation that is, or is not, let in (EACCES), or copies another stretch, or answers ESTALE, is taken out",
+        why: "the two names have an inode each in the overlay: a mode or size set under one is shown, but not always heeded, under the other (set-user-id stays where writing takes it away), and a rename of one over the other is ESTALE",
+        handled: "after such a link an operation that is, or is not, let in (EACCES), or copies another stretch, or answers ESTALE, is taken out, and files may keep those bits",
     },
     Deviation {
         driver: "overlayfs",
@@ -232,6 +232,15 @@ pub fn is_removed(op: &Op, native: &Answer, staged: &Answer) -> bool {
 /// Whether the operation was let in on one side only, or copied another stretch, and a file of the
 /// tree has got a further name before.
 pub fn is_stale(ops: &[Op], index: usize, answers: (&str, &str), before: &Snapshot) -> bool {
+    // Within one file it depends on the size whether the stretches overlap (EINVAL).
+    let copied = matches!(ops[index], Op::CopyRange { .. })
+        && (answers.0 == answers.1 || answers.1 == "EINVAL");
+    has_further_name(&ops[..index], before)
+        && (copied || answers.1 == "ESTALE" || (answers.0 == "EACCES") != (answers.1 == "EACCES"))
+}
+
+/// Whether a file of the tree has got a further name.
+pub fn has_further_name(ops: &[Op], before: &Snapshot) -> bool {
     let tree_file = |path| before.entries.get(path).is_some_and(|e| e.letter == 'f');
     // Also under a name that it, or a directory above it, has come to.
     let at_or_below = |name: &Bytes, above: &Bytes| {
@@ -244,15 +253,9 @@ pub fn is_stale(ops: &[Op], index: usize, answers: (&str, &str), before: &Snapsh
                 if at_or_below(name, from) || at_or_below(name, to))
         })
     };
-    let linked = ops[..index]
-        .iter()
+    ops.iter()
         .enumerate()
-        .any(|(at, op)| matches!(op, Op::Link { from, .. } if tree_file(from) || moved(from, at)));
-    // Within one file it depends on the size whether the stretches overlap (EINVAL).
-    let copied = matches!(ops[index], Op::CopyRange { .. })
-        && (answers.0 == answers.1 || answers.1 == "EINVAL");
-    linked
-        && (copied || answers.1 == "ESTALE" || (answers.0 == "EACCES") != (answers.1 == "EACCES"))
+        .any(|(at, op)| matches!(op, Op::Link { from, .. } if tree_file(from) || moved(from, at)))
 }
 
 /// The script without one operation.

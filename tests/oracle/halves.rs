@@ -114,7 +114,10 @@ impl Twin<'_> {
 
     /// Whether a refusal may come of a directory that its owner may not write.
     fn is_shut(&self, trees: &[&Snapshot], report: &str) -> bool {
-        deviations::is_shut(self.setting, trees, 0o300) && report.contains("nothing was written")
+        // A directory is looked through before it goes.
+        let unlisted = report.contains("cannot be listed: Permission denied");
+        let bits = if unlisted { 0o700 } else { 0o300 };
+        deviations::is_shut(self.setting, trees, bits) && report.contains("nothing was written")
     }
 
     /// What still differs is what was not chosen (or could not be taken apart from that).

@@ -185,14 +185,32 @@ impl Snapshot {
         self
     }
 
-    /// The same tree; a file that has the bytes it had in `before` may have its holes of then.
+    /// The same tree; a file that has the bytes it had in `before`, under whatever name, may have its
+    /// holes of then.
     pub fn with_holes_of(mut self, before: &Snapshot, found: &Snapshot) -> Self {
         for (path, entry) in &mut self.entries {
-            if let (Some(old), Some(new)) = (before.entries.get(path), found.entries.get(path))
-                && (old.size, old.hash) == (entry.size, entry.hash)
-                && old.data == new.data
+            let Some(new) = found.entries.get(path) else {
+                continue;
+            };
+            let mut old = before.entries.values();
+            if old
+                .any(|old| (old.size, old.hash) == (entry.size, entry.hash) && old.data == new.data)
             {
-                entry.data.clone_from(&old.data);
+                entry.data.clone_from(&new.data);
+            }
+        }
+        self
+    }
+
+    /// Files may have kept the bits that writing to them takes away.
+    pub fn with_marks_of(mut self, found: &Snapshot) -> Self {
+        const MARKS: u32 = 0o6000;
+        for (path, entry) in &mut self.entries {
+            if let Some(new) = found.entries.get(path)
+                && entry.letter == 'f'
+                && new.mode & !MARKS == entry.mode & !MARKS
+            {
+                entry.mode |= new.mode & MARKS;
             }
         }
         self

@@ -277,6 +277,11 @@ impl Twin<'_> {
         // are what they were keeps its holes.
         let after = after.clone().with_pipes_of(&tree);
         let mut after = after.with_holes_of(before, &tree);
+        if self.setting.driver == Driver::Overlayfs
+            && deviations::has_further_name(&self.script.ops, before)
+        {
+            after = after.with_marks_of(&tree);
+        }
         after.mapped = self
             .script
             .ops
