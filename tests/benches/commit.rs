@@ -2,7 +2,9 @@
 //! half added, beside `cp -a`, `git apply`, `rsync -a` and the reference's `apply --all` of the same
 //! files onto a copy of the same tree, each with `sync -f` behind it; 10 files also beside the bare
 //! system calls. Interleaved in turns, every one onto a fresh copy and checked against what was to
-//! come out. Printed are medians, their ratios, what `run`, `changes`, `diff`, `undo` and a refusal
+//! come out; each begins when all that came before is on the device, and nothing is removed before the
+//! last one is through: ext4 passes over inodes that were freed within the last minutes one by one, and
+//! what makes many files then pays for whoever removed some. Printed are medians, their ratios, what `run`, `changes`, `diff`, `undo` and a refusal
 //! of the same set take, and the most memory of each process. What is above a bar fails.
 //!
 //! `cargo bench --bench commit` measures; run in any other way, or with `--smoke`, it only shows that
@@ -175,6 +177,7 @@ impl<'a> Bench<'a> {
     fn measure(&self, rounds: usize, bar: f64) -> (Duration, bool) {
         let mut took: Vec<Vec<Duration>> = vec![Vec::new(); self.ways.len()];
         let mut beside = Beside::default();
+        let mut targets = Vec::new();
         // One of each first, unless it takes long: caches that only the first run fills.
         let warm = usize::from(self.files < 10_000);
         for round in 0..rounds + warm {
@@ -193,8 +196,14 @@ impl<'a> Bench<'a> {
                 if round >= warm {
                     took[at].push(one);
                 }
-                fs::remove_dir_all(&target).expect("the copy goes");
+                targets.push((at, target));
             }
+        }
+        for (at, target) in targets {
+            if self.ways[at] == Way::Ours {
+                timed(&mut self.verb(&target, &["discard"]));
+            }
+            fs::remove_dir_all(&target).expect("the copy goes");
         }
         let medians: Vec<Duration> = took.into_iter().map(median).collect();
         let of = |wanted: &str| {
@@ -248,11 +257,7 @@ impl<'a> Bench<'a> {
     /// Stages the set on `target`, and takes the time of its commit, and of everything around it on
     /// the way. What is committed stays: what was undone is committed again.
     fn ours(&self, target: &Path, beside: &mut Beside) -> Duration {
-        let command = |args: &[&str]| {
-            let mut command = self.world.command(support::world::binary());
-            command.args(args).current_dir(target);
-            command
-        };
+        let command = |args: &[&str]| self.verb(target, args);
         let verb = |args: &[&str]| timed(&mut command(args));
         let from = self.dir.join("new/.").display().to_string();
         let ran = verb(&["run", "--headless", "--", "cp", "-a", &from, "."]);
@@ -260,13 +265,20 @@ impl<'a> Bench<'a> {
         beside.changes.push(verb(&["changes"]));
         beside.diff.push(verb(&["diff"]));
         beside.refusal.push(Self::refused(target, &command));
+        // The others' files have been on the device for long.
+        run(self.world.command("sync").arg("-f").arg(target));
         let took = beside
             .peaks
             .during(self.world, || verb(&["commit", "--all"]));
         beside.undo.push(verb(&["undo"]));
         verb(&["commit", "--all"]);
-        verb(&["discard"]);
         took
+    }
+
+    fn verb(&self, target: &Path, args: &[&str]) -> Command {
+        let mut command = self.world.command(support::world::binary());
+        command.args(args).current_dir(target);
+        command
     }
 
     /// How long it takes to be told that the host was changed meanwhile. It is as it was afterwards.
