@@ -262,6 +262,7 @@ impl Session {
     /// The host is no longer being written: what waited for that goes on, in order.
     fn written(&mut self) {
         self.writing = false;
+        self.resume_watch();
         while !self.writing
             && let Some((client, id, request)) = self.deferred.pop_front()
         {

@@ -22,6 +22,9 @@ const LOOK_BACK: Duration = Duration::from_secs(1);
 /// How often the set of watched host directories follows the change set.
 const DIRECTORIES_EVERY: Duration = Duration::from_millis(500);
 
+/// From this number of files on, a commit is not watched.
+const MANY: usize = 64;
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Pace {
@@ -33,6 +36,8 @@ pub(super) struct Pace {
     /// The change set has moved since the host directories were set.
     changed: bool,
     directories_set: Option<Instant>,
+    /// The host's directories are not watched while a commit writes to them.
+    paused: bool,
     /// When what a commit displaced is looked at once more.
     look_back_at: Option<Instant>,
 }
@@ -61,6 +66,25 @@ impl Pace {
 }
 
 impl Session {
+    /// Files are about to be written on the host, this many.
+    pub(super) fn pause_watch(&mut self, files: usize) {
+        if files >= MANY
+            && let Some(watch) = &self.watch
+        {
+            watch.pause_host();
+            self.pace.paused = true;
+        }
+    }
+
+    /// They are written: the host is watched again, and looked at once this is so.
+    pub(super) fn resume_watch(&mut self) {
+        if std::mem::take(&mut self.pace.paused) {
+            self.pace.changed = true;
+            self.pace.directories_set = None;
+            self.pace.host = true;
+        }
+    }
+
     /// Something has moved: it is looked at when it is time.
     pub(super) fn hinted(&mut self, hint: Hint) {
         match hint {
@@ -75,7 +99,7 @@ impl Session {
         let now = Instant::now();
         let left = |at: Option<Instant>| at.map_or(Duration::ZERO, |at| at - now.min(at));
         let looks = (self.pace.upper || self.pace.host) && self.scanning == 0;
-        let sets = self.pace.changed && self.watch.is_some();
+        let sets = self.pace.changed && !self.pace.paused && self.watch.is_some();
         let due = self.pace.directories_set.map(|at| at + DIRECTORIES_EVERY);
         let looks = looks.then(|| left(self.pace.rest_until));
         let sets = sets.then(|| left(due));
@@ -87,6 +111,15 @@ impl Session {
     pub(super) fn tend(&mut self) {
         let now = Instant::now();
         let is_due = |at: Option<Instant>| at.is_none_or(|at| at <= now);
+        // Before anything is looked at: what moves once it was looked at is told.
+        let due = self.pace.directories_set.map(|at| at + DIRECTORIES_EVERY);
+        if self.pace.changed && !self.pace.paused && is_due(due) {
+            self.pace.changed = false;
+            self.pace.directories_set = Some(now);
+            if let Some(watch) = &self.watch {
+                watch.set_host_directories(self.host_directories());
+            }
+        }
         if (self.pace.upper || self.pace.host) && self.scanning == 0 && is_due(self.pace.rest_until)
         {
             // What the host did is told by a look at everything.
@@ -101,14 +134,6 @@ impl Session {
         if self.pace.look_back_at.is_some_and(|at| at <= now) {
             self.pace.look_back_at = None;
             self.push_job(Job::LookBack);
-        }
-        let due = self.pace.directories_set.map(|at| at + DIRECTORIES_EVERY);
-        if self.pace.changed && is_due(due) {
-            self.pace.changed = false;
-            self.pace.directories_set = Some(now);
-            if let Some(watch) = &self.watch {
-                watch.set_host_directories(self.host_directories());
-            }
         }
     }
 }

@@ -169,6 +169,8 @@ impl Session {
                 Some(undoes) => {
                     let number = self.next_commit();
                     self.writing = true;
+                    let undone = self.state.commits.iter().find(|c| c.number == undoes);
+                    self.pause_watch(undone.map_or(0, |c| c.paths.len()));
                     self.push_job(Job::Undo {
                         undoes,
                         number,
@@ -343,6 +345,7 @@ impl Session {
             return Some(Ok(Reply::Outcome(Outcome::Refused { refusals })));
         }
         let number = self.next_commit();
+        let files = approved.len();
         let job = Job::Commit {
             changes: self.state.changes.clone(),
             approved,
@@ -353,6 +356,9 @@ impl Session {
             reply_to: to,
         };
         self.writing = true;
+        if !dry_run {
+            self.pause_watch(files);
+        }
         self.push_job(job);
         None
     }

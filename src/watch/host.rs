@@ -31,6 +31,13 @@ impl HostWatch {
         }
     }
 
+    /// Watches nothing until directories are set again. What moves meanwhile is not told.
+    pub fn pause(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = State::default();
+        self.blind(false);
+    }
+
     /// Replaces the set of watched directories. One that cannot be watched is looked at in
     /// intervals instead, unless it is not there: then its parent's events tell of it.
     pub fn set(&self, directories: Vec<PathBuf>) {
@@ -84,7 +91,9 @@ fn watcher(signals: &Arc<Signals>) -> notify::Result<RecommendedWatcher> {
         if event.is_ok_and(|e| matches!(e.kind, EventKind::Access(_)) && !e.need_rescan()) {
             return;
         }
-        signals.host.store(true, Ordering::SeqCst);
-        signals.wake();
+        // Said once until it is heard: a commit of thousands of files moves as many things.
+        if !signals.host.swap(true, Ordering::SeqCst) {
+            signals.wake();
+        }
     })
 }

@@ -107,6 +107,12 @@ impl Watch {
         self.signals.moved.clone()
     }
 
+    /// Watches no host directory until they are set again: for who writes to many files there and
+    /// looks at them afterwards. Each of a dozen events a file would wake two threads.
+    pub fn pause_host(&self) {
+        self.host.pause();
+    }
+
     /// Replaces the set of watched host directories.
     pub fn set_host_directories(&self, directories: Vec<PathBuf>) {
         self.host.set(directories);
@@ -138,8 +144,12 @@ impl Pending {
         self.since.map(|s| COALESCE.saturating_sub(s.elapsed()))
     }
 
+    fn is_due(&self) -> bool {
+        self.left().is_some_and(|left| left.is_zero())
+    }
+
     fn tell(&mut self, sink: &impl Fn(Hint) -> bool) {
-        if self.left().is_some_and(|left| left.is_zero()) {
+        if self.is_due() {
             self.since = (!sink(self.hint)).then(Instant::now);
         }
     }
@@ -192,8 +202,12 @@ fn run(mut uppers: uppers::Uppers, signals: &Signals, sink: &impl Fn(Hint) -> bo
             signals.moved.add(dirt);
             upper.raise();
         }
-        if signals.host.swap(false, Ordering::SeqCst) {
+        // Told once; from then on the next event counts as another one.
+        if signals.host.load(Ordering::SeqCst) {
             host.raise();
+        }
+        if host.is_due() {
+            signals.host.store(false, Ordering::SeqCst);
         }
         if blind && looked.elapsed() >= BLIND {
             looked = Instant::now();
