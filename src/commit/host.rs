@@ -166,10 +166,10 @@ pub(super) fn remove_all(at: &Place) -> io::Result<()> {
     if look.node.mode & 0o700 != 0o700 {
         set_mode(at.handle()?.as_fd(), 0o700)?;
     }
-    let dir = std::rc::Rc::new(at.handle()?);
+    let dir = std::sync::Arc::new(at.handle()?);
     for name in at.names()? {
         remove_all(&Place {
-            dir: std::rc::Rc::clone(&dir),
+            dir: std::sync::Arc::clone(&dir),
             name: std::ffi::CString::new(name)?,
         })?;
     }

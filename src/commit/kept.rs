@@ -7,14 +7,41 @@ use std::sync::Arc;
 
 use super::ledger::{Action, Piece, Source, Step};
 use super::place::Root;
-use super::stage::StageErrorAt;
-use super::verify;
+use super::stage::{StageErrorAt, refused};
+use super::transaction::{Failure, Make};
+use super::{CommitError, verify};
 use crate::RelPath;
 use crate::layer::content::hash;
 use crate::layer::{FileType, Node};
 
+/// The stores of the commits that an undo takes from, by number.
+pub(super) struct Keeper {
+    pub stores: BTreeMap<u32, Root>,
+}
+
+impl Make for Keeper {
+    fn make(
+        &mut self,
+        steps: &[Step],
+        roots: &BTreeMap<String, Root>,
+        done: &mut dyn FnMut(usize, Vec<Piece>) -> Result<(), CommitError>,
+    ) -> Result<(), Failure> {
+        for (index, step) in steps.iter().enumerate() {
+            let Some(root) = roots
+                .get(&step.layer)
+                .filter(|_| !step.entries().is_empty())
+            else {
+                continue;
+            };
+            let made = bring_back(root, step, &self.stores);
+            done(index, made.map_err(|at| refused(step, at))?)?;
+        }
+        Ok(())
+    }
+}
+
 /// Brings a kept pre-image from the store to the step's temporary name and says what it is.
-pub(super) fn bring_back(
+fn bring_back(
     root: &Root,
     step: &Step,
     stores: &BTreeMap<u32, Root>,

@@ -71,6 +71,14 @@ impl Step {
         LayerPath::new(self.layer.clone(), self.path.clone())
     }
 
+    /// The entries that it puts on the host, its own first; none unless it is a swap.
+    pub fn entries(&self) -> &[Piece] {
+        match &self.action {
+            Action::Swap { after, .. } => after,
+            Action::Move { .. } | Action::Meta { .. } => &[],
+        }
+    }
+
     /// The name used while a file system without exchange is served.
     pub fn second_aside(&self) -> RelPath {
         let mut bytes = self.aside.as_bytes().to_vec();

@@ -11,7 +11,8 @@
 //! steps        subtrees, order
 //! preflight    refuse what can be known; temporary names
 //! foreign      attributes that the host's files keep
-//! stage        make the new entries beside their destinations (kept: for an undo)
+//! stage        make a new entry beside its destination
+//! crew         who makes which, by several threads (kept: for an undo)
 //! publish      exchange under leases, look at what came out
 //! back         the way back, from any state
 //! settle       displaced entries go to the store
@@ -25,8 +26,9 @@
 //! - Sockets and devices are never committed; a host's own can be removed.
 //! - A host's file with further names outside the batch is not replaced; removing one of its names
 //!   is fine, and a mode set in place shows under all of them, as it does everywhere.
-//! - Names that are one file for the agent, or were one on the host and are still alike, become
-//!   one file; a new name of a file that the agent left alone becomes a name of the host's own.
+//! - Names that are one file for the agent become one file, and so do those that were one on the
+//!   host and are still alike, unless the agent saw them as one and parted them; a new name of a
+//!   file that the agent left alone becomes a name of the host's own.
 //! - A directory whose removal was approved stays while something in it was not.
 //! - New content keeps the `trusted.*` and `security.*` attributes of the host's file (file
 //!   capabilities only with the same bytes); where they cannot be set, the commit is refused.
@@ -38,6 +40,7 @@
 
 mod anchor;
 mod back;
+mod crew;
 mod dress;
 mod effect;
 mod foreign;
@@ -291,11 +294,12 @@ pub fn commit(batch: &Batch<'_>) -> Result<Outcome, CommitError> {
     let roots = transaction::open_roots(batch.layers, &layers_of(batch))?;
     let _turn = turn::take(&roots)?;
     match prepared(batch, roots)? {
-        Ok((transaction, contents, anchors)) => {
-            let origins = foreign::Origins::of(batch);
-            let mut stager = stage::Stager::new(batch.access, anchors, origins);
-            transaction.run(|root, step, index| stager.step(root, step, &contents[index]))
-        }
+        Ok((transaction, contents, anchors)) => transaction.run(&mut crew::Crew {
+            access: batch.access,
+            contents,
+            anchors,
+            origins: foreign::Origins::of(batch),
+        }),
         Err(outcome) => Ok(outcome),
     }
 }
@@ -443,7 +447,7 @@ pub fn undo(
     let kept = place::Root::at_path(String::new(), &dir)
         .map_err(|e| CommitError::store("opening what was kept in", &dir, e))?;
     let stores = BTreeMap::from([(undoes, kept)]);
-    transaction.run(|root, step, _| kept::bring_back(root, step, &stores))
+    transaction.run(&mut kept::Keeper { stores })
 }
 
 fn inverse(step: Step, number: u32, index: usize) -> Step {

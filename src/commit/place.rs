@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
@@ -26,7 +26,7 @@ const CACHED: usize = 64;
 /// A name in an open directory.
 #[derive(Clone)]
 pub(super) struct Place {
-    pub dir: Rc<OwnedFd>,
+    pub dir: Arc<OwnedFd>,
     pub name: CString,
 }
 
@@ -45,8 +45,8 @@ pub(super) struct Root {
     pub path: PathBuf,
     /// The agent saw the host's files with all their names: one it has for itself was cut off.
     pub keeps_groups: bool,
-    dir: Rc<OwnedFd>,
-    cache: RefCell<VecDeque<(RelPath, Rc<OwnedFd>)>>,
+    dir: Arc<OwnedFd>,
+    cache: RefCell<VecDeque<(RelPath, Arc<OwnedFd>)>>,
 }
 
 impl Root {
@@ -66,9 +66,20 @@ impl Root {
             layer,
             path: path.to_owned(),
             keeps_groups: false,
-            dir: Rc::new(dir),
+            dir: Arc::new(dir),
             cache: RefCell::default(),
         })
+    }
+
+    /// The same root for another thread; each has directories of its own open.
+    pub fn twin(&self) -> Self {
+        Self {
+            layer: self.layer.clone(),
+            path: self.path.clone(),
+            keeps_groups: self.keeps_groups,
+            dir: Arc::clone(&self.dir),
+            cache: RefCell::default(),
+        }
     }
 
     /// The root's descriptor, good for `flock`, `syncfs` and `fstatvfs`.
@@ -82,20 +93,20 @@ impl Root {
     }
 
     /// The directory `path`, as an `O_PATH` descriptor.
-    pub fn directory(&self, path: &RelPath) -> io::Result<Rc<OwnedFd>> {
+    pub fn directory(&self, path: &RelPath) -> io::Result<Arc<OwnedFd>> {
         if path.is_root() {
-            return Ok(Rc::clone(&self.dir));
+            return Ok(Arc::clone(&self.dir));
         }
         let mut cache = self.cache.borrow_mut();
         if let Some(at) = cache.iter().position(|(known, _)| known == path)
             && let Some(hit) = cache.remove(at)
         {
-            let fd = Rc::clone(&hit.1);
+            let fd = Arc::clone(&hit.1);
             cache.push_front(hit);
             return Ok(fd);
         }
-        let fd = Rc::new(resolve(self.fd(), path, OFlag::O_PATH)?);
-        cache.push_front((path.clone(), Rc::clone(&fd)));
+        let fd = Arc::new(resolve(self.fd(), path, OFlag::O_PATH)?);
+        cache.push_front((path.clone(), Arc::clone(&fd)));
         cache.truncate(CACHED);
         Ok(fd)
     }
@@ -105,7 +116,7 @@ impl Root {
     pub fn at(&self, path: &RelPath) -> io::Result<Place> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Ok(Place {
-                dir: Rc::clone(&self.dir),
+                dir: Arc::clone(&self.dir),
                 name: c".".to_owned(),
             });
         };

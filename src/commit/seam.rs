@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What becomes of the call that is about to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,46 +17,70 @@ pub enum Verdict {
     Kill,
 }
 
-type Hook = Box<dyn FnMut(&'static str) -> Verdict>;
+type Hook = Box<dyn FnMut(&'static str) -> Verdict + Send>;
 
 struct State {
     hook: Hook,
     killed: bool,
 }
 
-thread_local! {
-    static STATE: RefCell<Option<State>> = const { RefCell::new(None) };
+/// What a thread's commits ask, to be handed on to the threads that work for them.
+#[derive(Clone)]
+pub(super) struct Share(Option<Arc<Mutex<State>>>);
+
+impl Share {
+    /// That of this thread.
+    pub fn of_this_thread() -> Self {
+        STATE.with(|state| state.borrow().clone())
+    }
+
+    /// From here on this thread asks it, too.
+    pub fn enter(self) {
+        STATE.with(|state| *state.borrow_mut() = self);
+    }
+
+    fn lock(&self) -> Option<MutexGuard<'_, State>> {
+        let state = self.0.as_ref()?;
+        Some(state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
-/// Runs `body` with `hook` asked before every writing system call of this thread's commits; the
-/// hook gets the call's name.
-pub fn with<R>(hook: impl FnMut(&'static str) -> Verdict + 'static, body: impl FnOnce() -> R) -> R {
+thread_local! {
+    static STATE: RefCell<Share> = const { RefCell::new(Share(None)) };
+}
+
+/// Runs `body` with `hook` asked before every writing system call of this thread's commits, and of
+/// those that work for it; the hook gets the call's name.
+pub fn with<R>(
+    hook: impl FnMut(&'static str) -> Verdict + Send + 'static,
+    body: impl FnOnce() -> R,
+) -> R {
     struct Reset;
     impl Drop for Reset {
         fn drop(&mut self) {
-            STATE.with(|state| *state.borrow_mut() = None);
+            Share(None).enter();
         }
     }
-    STATE.with(|state| {
-        *state.borrow_mut() = Some(State {
-            hook: Box::new(hook),
-            killed: false,
-        });
-    });
+    let state = State {
+        hook: Box::new(hook),
+        killed: false,
+    };
+    Share(Some(Arc::new(Mutex::new(state)))).enter();
     let _reset = Reset;
     body()
 }
 
 /// Whether the thread's commit counts as killed.
 pub(super) fn killed() -> bool {
-    STATE.with(|state| state.borrow().as_ref().is_some_and(|s| s.killed))
+    let share = Share::of_this_thread();
+    share.lock().is_some_and(|state| state.killed)
 }
 
 /// Asked before the writing system call `call`.
 pub(super) fn pass(call: &'static str) -> io::Result<()> {
-    STATE.with(|state| {
-        let mut state = state.borrow_mut();
-        let Some(state) = state.as_mut() else {
+    STATE.with(|share| {
+        let share = share.borrow();
+        let Some(mut state) = share.lock() else {
             return Ok(());
         };
         if !state.killed {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::LayerPath;
 use crate::layer::FileType;
@@ -172,7 +172,7 @@ pub(super) fn part_of(to: &Place) -> io::Result<Place> {
     let mut name = to.name.as_bytes().to_vec();
     name.extend_from_slice(b".part");
     Ok(Place {
-        dir: Rc::clone(&to.dir),
+        dir: Arc::clone(&to.dir),
         name: std::ffi::CString::new(name)?,
     })
 }
@@ -195,11 +195,11 @@ fn is_copied(from: &Place, copy: &Place) -> io::Result<bool> {
             let Ok(names) = from.names() else {
                 return Ok(true);
             };
-            let (old, new) = (Rc::new(from.handle()?), Rc::new(copy.handle()?));
+            let (old, new) = (Arc::new(from.handle()?), Arc::new(copy.handle()?));
             for name in names {
                 let name = std::ffi::CString::new(name)?;
-                let below = |dir: &Rc<std::os::fd::OwnedFd>| Place {
-                    dir: Rc::clone(dir),
+                let below = |dir: &Arc<std::os::fd::OwnedFd>| Place {
+                    dir: Arc::clone(dir),
                     name: name.clone(),
                 };
                 if !is_copied(&below(&old), &below(&new))? {
@@ -245,11 +245,11 @@ fn copy_tree(from: &Place, to: &Place) -> io::Result<()> {
             if shut {
                 host::set_mode(from.handle()?.as_fd(), node.mode | 0o700)?;
             }
-            let (old, new) = (Rc::new(from.handle()?), Rc::new(to.handle()?));
+            let (old, new) = (Arc::new(from.handle()?), Arc::new(to.handle()?));
             for name in from.names()? {
                 let name = std::ffi::CString::new(name)?;
-                let below = |dir: &Rc<std::os::fd::OwnedFd>| Place {
-                    dir: Rc::clone(dir),
+                let below = |dir: &Arc<std::os::fd::OwnedFd>| Place {
+                    dir: Arc::clone(dir),
                     name: name.clone(),
                 };
                 copy_tree(&below(&old), &below(&new))?;

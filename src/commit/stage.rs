@@ -21,7 +21,8 @@ use super::foreign::{Attributes, Origins, give};
 use super::lease::{Lease, Patience};
 use super::ledger::{Action, Piece, Step};
 use super::place::{Place, Root, look_fd, words};
-use super::{CommitError, Refusal, host, verify};
+use super::transaction::Failure;
+use super::{Refusal, host, verify};
 
 /// From this size on sharing blocks with the upper is tried before copying.
 const CLONE_FROM: u64 = 256 * 1024;
@@ -52,7 +53,7 @@ pub(super) struct Stager<'a> {
     /// Files that the host has and keeps.
     anchors: Anchors,
     /// Whose attributes the new entries get.
-    origins: Origins,
+    origins: &'a Origins,
 }
 
 /// An inode that several names share: of the upper, or of the host.
@@ -82,7 +83,7 @@ struct Made {
 
 impl<'a> Stager<'a> {
     /// Reads the uppers through `access`; new names of files in `anchors` are linked to those.
-    pub fn new(access: &'a dyn StageAccess, anchors: Anchors, origins: Origins) -> Self {
+    pub fn new(access: &'a dyn StageAccess, anchors: Anchors, origins: &'a Origins) -> Self {
         Self {
             access,
             patience: Patience::new(),
@@ -101,51 +102,73 @@ impl<'a> Stager<'a> {
         step: &Step,
         contents: &[Content],
     ) -> Result<Vec<Piece>, StageErrorAt> {
-        let Action::Swap { before, after, .. } = &step.action else {
+        let Action::Swap { after, .. } = &step.action else {
             return Ok(Vec::new());
         };
-        let replaced = before.first().map(|piece| &*piece.node);
-        let mut made = Vec::with_capacity(after.len());
         let shut = after.iter().filter(|piece| is_shut(&piece.node));
-        let shut: Vec<RelPath> = shut.map(|piece| piece.path.under(&step.aside)).collect();
+        let shut: Vec<RelPath> = shut.map(|piece| piece.path.clone()).collect();
+        let mut made = Vec::with_capacity(after.len());
         for (piece, content) in after.iter().zip(contents) {
-            let path = piece.path.under(&step.aside);
-            let host = replaced.filter(|_| piece.path.is_root());
-            let at = |error| StageErrorAt {
-                path: piece.path.under(&step.path),
-                error,
-            };
-            let foreign = self.origins.attributes(root, step, piece);
-            let foreign = foreign.map_err(|error| at(error.into()))?;
-            let entry = Entry {
-                node: &piece.node,
-                content,
-                replaced: host,
-                foreign: &foreign,
-                will_be_shut: shut.iter().any(|dir| path.is_within(dir)),
-            };
-            let node = self.entry(root, &path, &entry).map_err(at)?;
-            made.push(Piece {
-                path: piece.path.clone(),
-                node: Arc::new(node),
-            });
+            let will_be_shut = shut.iter().any(|dir| piece.path.is_within(dir));
+            made.push(self.piece(root, step, piece, content, will_be_shut)?);
         }
-        // Directories get their final mode and time when nothing more is made in them.
-        for piece in made.iter_mut().rev() {
-            if piece.node.file_type == FileType::Dir {
-                let path = piece.path.under(&step.aside);
-                let foreign = self.origins.attributes(root, step, piece);
-                let node = foreign
-                    .map_err(StageError::from)
-                    .and_then(|foreign| finish_dir(root, &path, &piece.node, &foreign))
-                    .map_err(|error| StageErrorAt {
-                        path: piece.path.under(&step.path),
-                        error,
-                    })?;
-                piece.node = Arc::new(node);
-            }
-        }
+        self.finish(root, step, &mut made)?;
         Ok(made)
+    }
+
+    /// Makes one entry of a step; of a directory, which is finished when all is made in it, only so
+    /// much that this can begin. `will_be_shut`: it lies below one that its owner may not enter.
+    pub fn piece(
+        &mut self,
+        root: &Root,
+        step: &Step,
+        piece: &Piece,
+        content: &Content,
+        will_be_shut: bool,
+    ) -> Result<Piece, StageErrorAt> {
+        let replaced = match &step.action {
+            Action::Swap { before, .. } if piece.path.is_root() => before.first(),
+            _ => None,
+        };
+        let at = |error| StageErrorAt {
+            path: piece.path.under(&step.path),
+            error,
+        };
+        let foreign = self.origins.attributes(root, step, piece);
+        let foreign = foreign.map_err(|error| at(error.into()))?;
+        let entry = Entry {
+            node: &piece.node,
+            content,
+            replaced: replaced.map(|piece| &*piece.node),
+            foreign: &foreign,
+            will_be_shut,
+        };
+        let path = piece.path.under(&step.aside);
+        let node = self.entry(root, &path, &entry).map_err(at)?;
+        Ok(Piece {
+            path: piece.path.clone(),
+            node: Arc::new(node),
+        })
+    }
+
+    /// Directories get their final mode and time when nothing more is made in them.
+    pub fn finish(&self, root: &Root, step: &Step, made: &mut [Piece]) -> Result<(), StageErrorAt> {
+        for piece in made.iter_mut().rev() {
+            if piece.node.file_type != FileType::Dir {
+                continue;
+            }
+            let path = piece.path.under(&step.aside);
+            let foreign = self.origins.attributes(root, step, piece);
+            let node = foreign
+                .map_err(StageError::from)
+                .and_then(|foreign| finish_dir(root, &path, &piece.node, &foreign))
+                .map_err(|error| StageErrorAt {
+                    path: piece.path.under(&step.path),
+                    error,
+                })?;
+            piece.node = Arc::new(node);
+        }
+        Ok(())
     }
 
     fn entry(
@@ -530,13 +553,13 @@ fn finish_dir(
     Ok(look.map_or_else(|| node.clone(), |look| verify::with_stat(node, &look.node)))
 }
 
-/// A staging error as the outcome needs it.
-pub(super) fn refusal(layer: &str, at: StageErrorAt) -> Result<Refusal, CommitError> {
+/// A staging error as the transaction needs it.
+pub(super) fn refused(step: &Step, at: StageErrorAt) -> Failure {
     match at.error {
-        StageError::Refused(reason) => Ok(Refusal {
-            key: crate::LayerPath::new(layer, at.path),
+        StageError::Refused(reason) => Failure::Refused(Refusal {
+            key: crate::LayerPath::new(step.layer.clone(), at.path),
             reason,
         }),
-        StageError::Access(error) => Err(error.into()),
+        StageError::Access(error) => Failure::Broken(error.into()),
     }
 }

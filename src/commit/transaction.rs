@@ -19,7 +19,6 @@ use crate::layer::{Layer, Node};
 use super::ledger::{self, Action, Ledger, Piece, Record, Step};
 use super::place::{Root, words};
 use super::preflight::{self, AgentSide};
-use super::stage::{self, StageErrorAt};
 use super::{CommitError, Outcome, Refusal, back, host, publish, seam, settle, verify};
 
 /// What is to be carried out.
@@ -58,13 +57,10 @@ impl Transaction<'_> {
         preflight::check(&mut self.steps, &self.roots, self.store, agent)
     }
 
-    /// Carries the batch out. `make` prepares the new entries of a step.
-    pub fn run(
-        mut self,
-        mut make: impl FnMut(&Root, &Step, usize) -> Result<Vec<Piece>, StageErrorAt>,
-    ) -> Result<Outcome, CommitError> {
+    /// Carries the batch out. `make` prepares the new entries.
+    pub fn run(mut self, make: &mut dyn Make) -> Result<Outcome, CommitError> {
         let mut ledger = self.write_plan()?;
-        if let Err(failure) = self.prepare(&mut ledger, &mut make) {
+        if let Err(failure) = self.prepare(&mut ledger, make) {
             return match failure {
                 Failure::Refused(refusal) => Ok(self.go_back(refusal)),
                 Failure::Broken(error) => self.go_back_from(error),
@@ -128,29 +124,19 @@ impl Transaction<'_> {
         }
     }
 
-    fn prepare(
-        &mut self,
-        ledger: &mut Ledger,
-        make: &mut impl FnMut(&Root, &Step, usize) -> Result<Vec<Piece>, StageErrorAt>,
-    ) -> Result<(), Failure> {
-        for (index, step) in self.steps.iter_mut().enumerate() {
-            let Action::Swap { after, .. } = &step.action else {
-                continue;
-            };
-            let Some(root) = self.roots.get(&step.layer).filter(|_| !after.is_empty()) else {
-                continue;
-            };
-            match make(root, step, index) {
-                Ok(made) => {
-                    ledger.write(&Record::Staged {
-                        step: index,
-                        after: made.clone(),
-                    })?;
-                    if let Action::Swap { after, .. } = &mut step.action {
-                        *after = made;
-                    }
-                }
-                Err(at) => return Err(Failure::Refused(stage::refusal(&step.layer, at)?)),
+    fn prepare(&mut self, ledger: &mut Ledger, make: &mut dyn Make) -> Result<(), Failure> {
+        let mut all = Vec::with_capacity(self.steps.len());
+        make.make(&self.steps, &self.roots, &mut |step, made| {
+            ledger.write(&Record::Staged {
+                step,
+                after: made.clone(),
+            })?;
+            all.push((step, made));
+            Ok(())
+        })?;
+        for (step, made) in all {
+            if let Action::Swap { after, .. } = &mut self.steps[step].action {
+                *after = made;
             }
         }
         self.sync()?;
@@ -240,8 +226,23 @@ impl Transaction<'_> {
     }
 }
 
-enum Failure {
+/// Prepares the new entries of a batch.
+pub(super) trait Make {
+    /// Makes what every swap of `steps` puts on the host under its temporary name. `done` is told of
+    /// each step, in any order, what was made for it.
+    fn make(
+        &mut self,
+        steps: &[Step],
+        roots: &BTreeMap<String, Root>,
+        done: &mut dyn FnMut(usize, Vec<Piece>) -> Result<(), CommitError>,
+    ) -> Result<(), Failure>;
+}
+
+/// Why a batch could not be prepared.
+pub(super) enum Failure {
+    /// Something stands in the way of a path.
     Refused(Refusal),
+    /// The stage or the store cannot be used.
     Broken(CommitError),
 }
 

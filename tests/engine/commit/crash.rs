@@ -2,13 +2,12 @@
 //! at samples): afterwards the host is exactly as before or exactly as after, and nothing temporary
 //! is left.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use pvisor::commit::seam::{self, Verdict};
 use pvisor::commit::{CommitError, Outcome, Settled};
 
-use super::scene::{AGENT, HOST, Scene, Snapshot, snapshot};
+use super::scene::{AGENT, Count, HOST, Scene, Snapshot, snapshot};
 
 /// Runs `verb` with `verdict` at its call number `at`; whether that call was reached.
 fn interrupted(
@@ -16,12 +15,11 @@ fn interrupted(
     verdict: Verdict,
     verb: impl FnOnce() -> Result<Outcome, CommitError>,
 ) -> (Result<Outcome, CommitError>, bool) {
-    let calls = Rc::new(Cell::new(0));
-    let counted = Rc::clone(&calls);
+    let calls = Count::default();
+    let counted = calls.clone();
     let outcome = seam::with(
         move |_call| {
-            counted.set(counted.get() + 1);
-            if counted.get() == at {
+            if counted.up() == at {
                 verdict
             } else {
                 Verdict::Pass
@@ -136,11 +134,10 @@ fn recovery_itself_may_be_killed_at_any_call() {
             let (before, after) = (snapshot(&scene.host), snapshot(&scene.agent));
             let (_, reached) = interrupted(first, Verdict::Kill, || scene.commit(1, scene.all()));
             assert!(reached);
-            let calls = Rc::new(Cell::new(0));
-            let counted = Rc::clone(&calls);
+            let calls = Count::default();
+            let counted = calls.clone();
             let hook = move |_call| {
-                counted.set(counted.get() + 1);
-                if counted.get() == at {
+                if counted.up() == at {
                     Verdict::Kill
                 } else {
                     Verdict::Pass
@@ -223,12 +220,11 @@ fn the_second_best_survives_a_kill_as_well() {
         let scene = Scene::quick(HOST);
         scene.agent(AGENT);
         let (before, after) = (snapshot(&scene.host), snapshot(&scene.agent));
-        let calls = Rc::new(Cell::new(0));
-        let counted = Rc::clone(&calls);
+        let calls = Count::default();
+        let counted = calls.clone();
         let outcome = seam::with(
             move |call| {
-                counted.set(counted.get() + 1);
-                if counted.get() == at {
+                if counted.up() == at {
                     Verdict::Kill
                 } else {
                     without_flags(call)
@@ -318,11 +314,11 @@ fn two_file_systems_are_written_in_the_order_that_a_power_loss_needs() {
         eprintln!("skipped: /dev/shm is no other file system");
         return;
     };
-    let calls: Rc<std::cell::RefCell<Vec<&str>>> = Rc::default();
-    let seen = Rc::clone(&calls);
+    let calls: Arc<Mutex<Vec<&str>>> = Arc::default();
+    let seen = calls.clone();
     let outcome = seam::with(
         move |call| {
-            seen.borrow_mut().push(call);
+            seen.lock().unwrap().push(call);
             Verdict::Pass
         },
         || scene.commit(1, scene.all()),
@@ -331,7 +327,7 @@ fn two_file_systems_are_written_in_the_order_that_a_power_loss_needs() {
         matches!(outcome, Ok(Outcome::Committed { .. })),
         "{outcome:?}"
     );
-    let calls = calls.borrow();
+    let calls = calls.lock().unwrap();
     let last = |call: &str| calls.iter().rposition(|c| *c == call).unwrap();
     let mut named = false;
     let mut removed = 0;

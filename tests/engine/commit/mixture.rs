@@ -3,14 +3,12 @@
 //! Afterwards the host is exactly as before or exactly as after, nothing temporary is left, and
 //! whatever it became can be gone on from.
 
-use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::OnceLock;
 
 use pvisor::commit::seam::{self, Verdict};
 use pvisor::commit::{CommitError, Outcome, Settled};
 
-use super::scene::{Scene, Snapshot, snapshot};
+use super::scene::{Count, Scene, Snapshot, snapshot};
 
 /// The host's tree.
 const HOST: &str = "
@@ -64,12 +62,11 @@ fn with_fault(
     fault: Fault,
     verb: impl FnOnce() -> Result<Outcome, CommitError>,
 ) -> (Result<Outcome, CommitError>, usize) {
-    let calls = Rc::new(Cell::new(0));
-    let counted = Rc::clone(&calls);
+    let calls = Count::default();
+    let counted = calls.clone();
     let outcome = seam::with(
         move |_| {
-            counted.set(counted.get() + 1);
-            if counted.get() == at {
+            if counted.up() == at {
                 fault.verdict()
             } else {
                 Verdict::Pass

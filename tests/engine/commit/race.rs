@@ -11,7 +11,7 @@ use pvisor::commit::{Outcome, Settled};
 use super::scene::{Scene, refusals, snapshot};
 
 /// Runs `save` right before the commit's first call named `call`, and the commit around it.
-fn saved_before(scene: &Scene, call: &'static str, save: impl Fn() + 'static) -> Outcome {
+fn saved_before(scene: &Scene, call: &'static str, save: impl Fn() + Send + 'static) -> Outcome {
     let done = Cell::new(false);
     seam::with(
         move |now| {

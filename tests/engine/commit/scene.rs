@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::dir::Dir;
 use nix::fcntl::{OFlag, openat};
@@ -587,3 +588,19 @@ pub const AGENT: &str = "
     ln -sfn binary link; rm to-dir; mkdir to-dir; echo t > to-dir/t; chmod +x script
     chmod 700 modes; echo more > modes/n; setfattr -n user.k -v 2 attr; setfattr -n user.n -v 3 attr
     echo added > added; mkfifo pipe; mv dir/1 dir/one; ln -s ../outside out";
+
+/// A count that a hook and its test have in common; the hook may be asked by several threads.
+#[derive(Clone, Default)]
+pub struct Count(Arc<AtomicUsize>);
+
+impl Count {
+    /// Counts one more; how many there are with it.
+    pub fn up(&self) -> usize {
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// How many there were.
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
