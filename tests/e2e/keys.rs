@@ -235,3 +235,20 @@ each_user! {
         quit(&mut terminal);
     }
 }
+
+each_user! {
+    /// A commit of many files is not watched; what comes after it is.
+    fn an_edit_after_a_large_commit_is_shown(world) {
+        world.host_ok("echo base > kept.txt");
+        world.run("echo agent > kept.txt; mkdir new; for i in $(seq 200); do echo $i > new/f$i; done");
+        let mut terminal = review(world, 40, 120);
+        terminal.wait_text("202 undecided");
+        world.pvisor(["approve", "last", "new"]).ok();
+        world.pvisor(["commit", "last"]).ok();
+        terminal.wait_for("what is left", |s| s.contains("| 1 undecided"));
+        assert_eq!(world.text("new/f200"), "200\n");
+        world.host_ok("echo person > kept.txt");
+        terminal.wait_for("the conflict", |s| s.contains("conflict +1") || s.contains("1 conflict"));
+        quit(&mut terminal);
+    }
+}
