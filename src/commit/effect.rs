@@ -207,6 +207,18 @@ pub(super) fn whole(path: &RelPath, node: Arc<Node>) -> Want {
     Want { node, content }
 }
 
+/// The host's file at `path` made anew with its own bytes, and with the attributes of `node`.
+pub(super) fn with_bytes_of(path: &RelPath, before: &Arc<Node>, node: Arc<Node>) -> Want {
+    Want {
+        node,
+        content: Content::Picked(Box::new(Picked {
+            old: Some((path.clone(), before.clone())),
+            new: None,
+            chosen: Vec::new(),
+        })),
+    }
+}
+
 fn added(path: &RelPath, after: &Arc<Node>, picked: Chosen) -> Option<Effect> {
     let want = if has_edits(&picked) && !picked.all_edits {
         Want {

@@ -68,6 +68,9 @@ pub(super) fn make(batch: &Batch<'_>, roots: &BTreeMap<String, Root>) -> Result<
     })
 }
 
+/// Largest file of the host that is read to give one of its names other attributes.
+const SMALL: u64 = 16 << 20;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Parent {
     /// Lies on the host.
@@ -333,35 +336,49 @@ impl Planner<'_> {
                 if alike && !self.is_parted(&key) {
                     continue;
                 }
-                let approved = self.batch.changes.get(&key).and_then(|c| c.after.clone());
-                if let (Some(Effect::Meta { before, after }), Some(approved)) =
-                    (self.effects.get(&key), approved)
-                    && (after.mode, &after.xattrs, after.mtime)
-                        == (approved.mode, &approved.xattrs, approved.mtime)
-                {
-                    let before = Some(before.clone());
-                    let want = effect::whole(&key.path, approved);
-                    self.effects.insert(key, Effect::Put { before, want });
-                }
+                let Some(Effect::Meta { before, after }) = self.effects.get(&key) else {
+                    continue;
+                };
+                let agents = self.batch.changes.get(&key).and_then(|c| c.after.clone());
+                let whole = agents.filter(|agents| {
+                    (after.mode, &after.xattrs, after.mtime)
+                        == (agents.mode, &agents.xattrs, agents.mtime)
+                        && (before.digest, &before.target) == (agents.digest, &agents.target)
+                });
+                let want = match whole {
+                    Some(agents) => effect::whole(&key.path, agents),
+                    None if before.file_type == FileType::File && before.size <= SMALL => {
+                        effect::with_bytes_of(&key.path, before, after.clone())
+                    }
+                    None => continue,
+                };
+                let before = Some(before.clone());
+                self.effects.insert(key, Effect::Put { before, want });
             }
         }
     }
 
-    /// Whether a name of a host's file with several is a file of its own for the agent, who saw all
-    /// of them.
+    /// Whether a name of a host's file with several is, for the agent who saw all of them, another
+    /// file than some of the others are.
     fn is_parted(&self, key: &LayerPath) -> bool {
         let Some(Effect::Meta { before, .. }) = self.effects.get(key) else {
             return false;
         };
-        let agents = self.batch.changes.get(key).and_then(|c| c.after.as_ref());
-        let inode = (before.dev, before.ino);
-        agents.is_some_and(|node| node.nlink == 1)
-            && self.roots.get(&key.layer).is_some_and(|root| {
-                root.keeps_groups
-                    && names::below(&root.path, inode).len() as u32
-                        + names::kept(self.batch.store, inode)
-                        >= before.nlink
-            })
+        let agents = |key: &LayerPath| {
+            let after = self.batch.changes.get(key)?.after.as_ref()?;
+            Some((after.dev, after.ino))
+        };
+        let (own, inode) = (agents(key), (before.dev, before.ino));
+        let root = self.roots.get(&key.layer).filter(|root| root.keeps_groups);
+        root.is_some_and(|root| {
+            let names = names::below(&root.path, inode);
+            let known = names.len() as u32 + names::kept(self.batch.store, inode);
+            let mut names = names
+                .into_iter()
+                .map(|path| LayerPath::new(&key.layer, path));
+            // What changes one name changes all: one without a change is not the same file any more.
+            known >= before.nlink && names.any(|name| agents(&name) != own)
+        })
     }
 
     /// The files of the host of which some name gets another mode, time or attribute.

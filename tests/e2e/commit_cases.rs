@@ -144,6 +144,14 @@ each_driver_and_user! {
         stage.changes().assert_plain(&[]);
         stage.pvisor(["undo"]).ok();
         before.assert_same(&stage.tree(), "undone");
+        // The same with a part of it.
+        stage.host_ok("echo same > p; ln p q; setfattr -n user.k -v 1 p");
+        stage.run_with(&["--continue"], "rm p; echo other > p").ok();
+        let attributes = stage.changes().items("p", "meta").remove(0);
+        stage.pvisor(["approve", &format!("p#{attributes}")]).ok();
+        stage.pvisor(["commit"]).ok();
+        assert_eq!(stage.text("p") + &stage.text("q"), "same\nsame\n");
+        stage.host_ok("! getfattr -n user.k p && getfattr -n user.k q");
         // A name elsewhere was never seen by the agent: the file stays one.
         stage.host_ok("mkdir -p ../elsewhere; echo one > one; ln one ../elsewhere/one");
         stage.run("chmod 600 one");

@@ -348,7 +348,9 @@ each_user! {
         assert_eq!(told.trim_end(), format!("title\n\nwhy\n\n{trailers}"));
         let parsed = world.host_ok("git log -1 --format='%(trailers:only)'");
         assert_eq!(parsed.trim_end(), trailers);
-        world.pvisor(["undo"]).ok();
+        let made = world.host_ok("git rev-parse --short=12 HEAD");
+        let undone = world.pvisor(["undo"]).ok();
+        assert!(undone.err().contains(&format!("git keeps its commit {}", made.trim_end())), "{undone}");
         assert_eq!(world.text("a"), "0\n");
         assert_eq!(world.host_ok("git log --format=%s"), "title\nfirst\n");
     }

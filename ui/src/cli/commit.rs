@@ -95,10 +95,18 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
         tell_left_out(&before.changes)?;
     }
     tell_torn(&before.changes, &outcome)?;
-    if let (Some(message), Outcome::Committed { paths, .. }) = (&args.git_commit, &outcome) {
+    if let (Some(message), Outcome::Committed { number, paths, .. }) = (&args.git_commit, &outcome)
+    {
         let info = &record.info;
         let message = git_commit::with_trailers(message, &info.id, &before.approved_by);
-        git_commit::record(&info.workspace, &info.dir, paths, &before.changes, &message)?;
+        let written = (*number, &paths[..]);
+        git_commit::record(
+            &info.workspace,
+            &info.dir,
+            written,
+            &before.changes,
+            &message,
+        )?;
     }
     Ok(code)
 }

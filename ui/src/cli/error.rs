@@ -75,6 +75,11 @@ impl CliError {
         self
     }
 
+    /// What it came of.
+    pub fn cause(&self) -> &str {
+        self.causes.last().unwrap_or(&self.message)
+    }
+
     /// The exit status.
     pub fn status(&self) -> u8 {
         self.status

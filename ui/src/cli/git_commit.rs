@@ -6,11 +6,15 @@
 //! and `git commit` start what they name. The calls that commit is made of here do not.
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::ScopedJoinHandle;
+use std::time::Duration;
+
+use wait_timeout::ChildExt;
 
 use pvisor::LayerPath;
 use pvisor::RelPath;
@@ -32,15 +36,23 @@ const SETTINGS: [&str; 5] = [
 /// The trailer that names the session.
 const SESSION: &str = "Pvisor-Session";
 
+/// How long git may take for one call. It waits for ever where somebody has put a pipe into the
+/// repository's directory.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A session's note of its commits that git has, too: a line each, its number and git's name for it.
+const NOTED: &str = "git-commits";
+
 /// Object ids asked for in one call.
 const AT_ONCE: usize = 4096;
 
-/// Records `paths` (and the old names of renames among them, as `before` knows them), each with the
-/// bytes it has on disk. `scratch` is a directory of our own for the index of the new commit.
+/// Records the `paths` of commit `number` (and the old names of renames among them, as `before` knows
+/// them), each with the bytes it has on disk. `session` is the session's directory, for the index of
+/// the new commit and the note that there is one.
 pub fn record(
     workspace: &Path,
-    scratch: &Path,
-    paths: &[LayerPath],
+    session: &Path,
+    (number, paths): (u32, &[LayerPath]),
     before: &ChangeSet,
     message: &str,
 ) -> Result<(), CliError> {
@@ -50,11 +62,28 @@ pub fn record(
     }
     let repository = Repository {
         workspace,
-        index: scratch.join(format!("git-index-{}", std::process::id())),
+        index: session.join(format!("git-index-{}", std::process::id())),
     };
     let done = repository.record(&written, message);
     let _ = std::fs::remove_file(&repository.index);
-    done
+    if let Some(made) = done? {
+        let note = std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(session.join(NOTED));
+        // Without the note an undo only says less.
+        let _ = note.and_then(|mut note| writeln!(note, "{number} {made}"));
+    }
+    Ok(())
+}
+
+/// Git's name for commit `number` of a session, where it was recorded there.
+pub fn noted(session: &Path, number: u32) -> Option<String> {
+    let notes = std::fs::read_to_string(session.join(NOTED)).ok()?;
+    let mut notes = notes.lines().filter_map(|line| line.split_once(' '));
+    let (_, made) = notes.find(|(noted, _)| *noted == number.to_string())?;
+    let is_name = made.len() >= 40 && made.bytes().all(|b| b.is_ascii_hexdigit());
+    is_name.then(|| made.to_owned())
 }
 
 /// The message with the session and who approved named behind it, as git's trailers
@@ -86,7 +115,7 @@ pub fn check(workspace: &Path, scratch: &Path) -> Result<(), CliError> {
     let cause = match repository.call(Index::Own, &asked, b"") {
         Ok((true, out, _)) if out.trim_ascii() == b"true" => return Ok(()),
         Ok((true, ..)) => "the workspace is not part of a git work tree".into(),
-        Err(_) => "git could not be started".into(),
+        Err(error) => error.cause().to_owned(),
         Ok((false, _, said)) => format!("git says: {}", visible(said.trim().as_bytes())),
     };
     Err(CliError::refused(format!(
@@ -135,7 +164,12 @@ struct Repository<'a> {
 }
 
 impl Repository<'_> {
-    fn record(&self, written: &BTreeSet<RelPath>, message: &str) -> Result<(), CliError> {
+    /// Git's name for what was recorded, unless it has it already.
+    fn record(
+        &self,
+        written: &BTreeSet<RelPath>,
+        message: &str,
+    ) -> Result<Option<String>, CliError> {
         self.check_merge()?;
         self.check_programs(written)?;
         self.check_inner(written)?;
@@ -161,7 +195,7 @@ impl Repository<'_> {
                 b"",
             )?;
             if word(same) == tree {
-                return Ok(());
+                return Ok(None);
             }
             commit.extend(["-p", parent]);
         }
@@ -174,7 +208,8 @@ impl Repository<'_> {
             b"",
         )?;
         // What was staged there before stays staged.
-        self.git(Index::Own, &into, &entries).map(drop)
+        self.git(Index::Own, &into, &entries)?;
+        Ok(Some(made))
     }
 
     fn check_merge(&self) -> Result<(), CliError> {
@@ -372,15 +407,30 @@ impl Repository<'_> {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| failed(&error))?;
-        let stdin = child.stdin.take();
-        let done = std::thread::scope(|scope| {
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (status, out, said) = std::thread::scope(|scope| {
             // It may answer before it has heard everything.
             scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
-            child.wait_with_output()
+            let out = scope.spawn(move || read_all(stdout));
+            let said = scope.spawn(move || read_all(stderr));
+            let status = child.wait_timeout(PATIENCE);
+            if !matches!(status, Ok(Some(_))) {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            let text = |read: ScopedJoinHandle<'_, Vec<u8>>| read.join().unwrap_or_default();
+            (status, text(out), text(said))
         });
-        let done = done.map_err(|error| failed(&error))?;
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        Ok((done.status.success(), done.stdout, said))
+        let status = status.map_err(|error| failed(&error))?.ok_or_else(|| {
+            failed(&format!(
+                "`git {}` did not end within {PATIENCE:?}; look for a pipe in the repository's \
+                 directory (`find .git -type p`)",
+                arguments[0]
+            ))
+        })?;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        Ok((status.success(), out, said))
     }
 }
 
@@ -390,6 +440,13 @@ fn failed(error: &dyn std::fmt::Display) -> CliError {
 
 fn refused(why: &str) -> CliError {
     CliError::refused(format!("committed, but not recorded in git: {why}"))
+}
+
+fn read_all(stream: Option<impl Read>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // What came until it broke off says enough.
+    let _ = stream.map(|mut stream| stream.read_to_end(&mut bytes));
+    bytes
 }
 
 fn word(bytes: Vec<u8>) -> String {
@@ -462,7 +519,7 @@ mod tests {
         record(
             w,
             scratch.path(),
-            &[key(b"gone"), key(b"[a]*")],
+            (1, &[key(b"gone"), key(b"[a]*")]),
             &ChangeSet::new(),
             "the message",
         )
@@ -508,7 +565,7 @@ mod tests {
         let before = ChangeSet::new();
         let record = |paths: &[&[u8]], message: &str| {
             let keys: Vec<_> = paths.iter().map(|path| key(path)).collect();
-            record(&w.join("sub"), scratch.path(), &keys, &before, message)
+            record(&w.join("sub"), scratch.path(), (1, &keys), &before, message)
         };
         let error = record(&[b"a", b"x.f"], "filtered").expect_err("a filter");
         let mut said = Vec::new();

@@ -1,13 +1,16 @@
 //! `undo`: takes the last commit back.
 
+use std::io::Write;
 use std::process::ExitCode;
 
+use pvisor::commit::Outcome;
 use pvisor::protocol::{Request, Role};
 
 use super::commit;
 use super::connection::Connection;
 use super::context::Context;
 use super::error::CliError;
+use super::git_commit;
 use super::session_arg::SessionArg;
 
 /// Take the last commit back
@@ -30,5 +33,18 @@ pub fn run(args: &Args, context: &Context) -> Result<ExitCode, CliError> {
     let outcome = commit::outcome(connection.ask(Request::Undo));
     connection.tell_notices()?;
     let outcome = outcome?;
-    commit::conclude(&outcome, args.json, true)
+    let code = commit::conclude(&outcome, args.json, true)?;
+    if let Outcome::Committed { number, .. } = outcome {
+        let commits = &connection.state.commits;
+        let undone = commits.iter().find(|c| c.number == number);
+        let undone = undone.and_then(|commit| commit.undoes);
+        if let Some(made) = undone.and_then(|n| git_commit::noted(&record.info.dir, n)) {
+            let short = &made[..12];
+            writeln!(
+                std::io::stderr().lock(),
+                "note: git keeps its commit {short} of what was undone; `git revert {short}` takes it back there"
+            )?;
+        }
+    }
+    Ok(code)
 }
