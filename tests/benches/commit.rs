@@ -2,10 +2,11 @@
 //! half added, beside `cp -a`, `git apply`, `rsync -a` and the reference's `apply --all` of the same
 //! files onto a copy of the same tree, each with `sync -f` behind it; 10 files also beside the bare
 //! system calls. Interleaved in turns, every one onto a fresh copy and checked against what was to
-//! come out; each begins when all that came before is on the device, and nothing is removed before the
-//! last one is through: ext4 passes over inodes that were freed within the last minutes one by one, and
-//! what makes many files then pays for whoever removed some. Printed are medians, their ratios, what `run`, `changes`, `diff`, `undo` and a refusal
-//! of the same set take, and the most memory of each process. What is above a bar fails.
+//! come out. Each begins when all that came before is on the device, and nothing is removed before
+//! the last one is through: ext4 without a journal passes over inodes freed within minutes one by
+//! one, and what makes many files then pays for whoever removed some. Printed are medians, their
+//! ratios, what `run`, `changes`, `diff`, `undo` and a refusal of the same set take, and the most
+//! memory of each process. What is above a bar fails.
 //!
 //! `cargo bench --bench commit` measures; run in any other way, or with `--smoke`, it only shows that
 //! it works, with 10 files. `--large` adds 100,000 files, `--rounds N` changes how often, `--only N`
