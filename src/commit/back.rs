@@ -9,6 +9,7 @@ use std::path::Path;
 use crate::layer::{FileType, Node};
 use crate::{LayerPath, RelPath};
 
+use super::astray::Directories;
 use super::lease::{Lease, Patience};
 use super::ledger::{self, Action, Piece, Source, Step};
 use super::place::{Look, Place, Root, below, shown, words};
@@ -23,6 +24,7 @@ pub(super) fn all(
     roots: &BTreeMap<String, Root>,
     store: &Path,
     number: u32,
+    directories: &Directories,
     kept: &mut Vec<Refusal>,
 ) -> Result<(), (LayerPath, io::Error)> {
     let moved = preflight::moved(steps);
@@ -36,6 +38,9 @@ pub(super) fn all(
         let Some(root) = roots.get(&step.layer) else {
             continue;
         };
+        if !directories.stand(root, step).map_err(|e| (step.key(), e))? {
+            continue;
+        }
         let back = Back {
             root,
             step,
@@ -193,8 +198,23 @@ impl Back<'_> {
                 }
                 self.take_back_replaced(&place, &aside, after, source)
             }
-            (Some(_), None) => Ok(None),
+            (Some(_), None) => self.lost(&place, new.map(|node| &**node)),
         }
+    }
+
+    /// Nothing lies at the temporary name of what was to be replaced: it was not replaced yet or is
+    /// back, or somebody took it away from there.
+    fn lost(&self, place: &Place, new: Option<&Node>) -> io::Result<Option<String>> {
+        let is_new = new.is_some_and(|new| new.ino != 0) && is(place.look()?.as_ref(), new);
+        let dir = ledger::directory(self.store, self.number);
+        let kept = dir.join("kept").join(self.index.to_string());
+        if !is_new || kept.symlink_metadata().is_ok() {
+            return Ok(None);
+        }
+        Ok(Some(format!(
+            "{LOST}: {} is gone",
+            shown(&self.root.path.join(self.step.aside.as_path()))
+        )))
     }
 
     /// Ends what [`swap`] had begun on a file system without exchange.
@@ -379,6 +399,10 @@ impl Back<'_> {
         }
     }
 }
+
+/// Said of what stays new because what it replaced is nowhere.
+pub(super) const LOST: &str =
+    "it stays as it was written, because what was there before was taken away by somebody";
 
 const NEWER: &str = "it was edited after it had been written, and that edit stays";
 

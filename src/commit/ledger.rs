@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::astray::{Directories, Directory};
 use super::{CommitError, host};
 use crate::layer::{Digest, Node};
 use crate::{LayerPath, RelPath};
@@ -99,6 +100,8 @@ pub(super) enum Record {
     },
     /// A step that is going to be prepared. Steps are numbered from 0 in this order.
     Step(Box<Step>),
+    /// The host's directories that the steps work in.
+    Directories(Vec<Directory>),
     /// Every step is written down; from now on temporaries may exist.
     Planned,
     /// The new entries of a step as they were made (inode and digest known).
@@ -111,7 +114,9 @@ pub(super) enum Record {
     Committed,
 }
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+/// Without [`Record::Directories`].
+const OLD_FORMAT: u32 = 1;
 const OPEN: &str = "ledger";
 const DONE: &str = "record";
 const UNDONE: &str = "undone";
@@ -122,6 +127,7 @@ pub(super) struct Loaded {
     pub undoes: Option<u32>,
     pub paths: Vec<LayerPath>,
     pub steps: Vec<Step>,
+    pub directories: Directories,
     pub planned: bool,
     pub committed: bool,
 }
@@ -335,6 +341,7 @@ pub(super) fn load(store: &Path, number: u32) -> Result<Loaded, CommitError> {
         undoes: None,
         paths: Vec::new(),
         steps: Vec::new(),
+        directories: Directories::default(),
         planned: false,
         committed: false,
     };
@@ -352,7 +359,7 @@ pub(super) fn load(store: &Path, number: u32) -> Result<Loaded, CommitError> {
                 paths,
                 ..
             } => {
-                if format != FORMAT {
+                if ![FORMAT, OLD_FORMAT].contains(&format) {
                     return Err(CommitError::Ledger {
                         path,
                         cause: format!("it has format {format}, this program knows {FORMAT}"),
@@ -380,6 +387,7 @@ pub(super) fn load(store: &Path, number: u32) -> Result<Loaded, CommitError> {
                     *after = left;
                 }
             }
+            Record::Directories(known) => loaded.directories = Directories::from_record(known),
             Record::Planned => loaded.planned = true,
             Record::Prepared => {}
             Record::Committed => loaded.committed = true,

@@ -7,7 +7,7 @@
 //! plan         closure: what has to come along
 //! anchor       the host's files that new names join
 //! merged       the host's edits and the approved ones together
-//! names        where further names of a file lie
+//! names        where further names of a file lie, and directories that were moved
 //! steps        subtrees, order
 //! preflight    refuse what can be known; temporary names
 //! foreign      attributes that the host's files keep
@@ -15,6 +15,7 @@
 //! crew         who makes which, by several threads (kept: for an undo)
 //! publish      exchange under leases, look at what came out
 //! back         the way back, from any state
+//! astray       directories that were moved or removed meanwhile
 //! settle       displaced entries go to the store
 //! late         saves that landed in a displaced inode
 //! turn         one commit at a time in a place
@@ -39,6 +40,7 @@
 //!   network file systems) only the comparison before and after guards against a save in between.
 
 mod anchor;
+mod astray;
 mod back;
 mod crew;
 mod dress;
@@ -277,12 +279,19 @@ impl Recovered {
             1 => "1 path".to_owned(),
             many => format!("{many} paths"),
         };
-        let became = match self.outcome {
-            Settled::RolledForward => "finished: the host is as after it",
-            Settled::RolledBack => "rolled back: the host is as before it",
+        let (became, side) = match self.outcome {
+            Settled::RolledForward => ("finished", "after"),
+            Settled::RolledBack => ("rolled back", "before"),
+        };
+        let but = match &self.kept[..] {
+            [] => String::new(),
+            [one] => format!(", but not at {}", one.key),
+            [one, more @ ..] => format!(", but not at {} and {} more", one.key, more.len()),
         };
         let number = self.number;
-        format!("An interrupted {what} was {became} (number {number}, {paths}).")
+        format!(
+            "An interrupted {what} was {became}: the host is as {side} it{but} (number {number}, {paths})."
+        )
     }
 }
 
@@ -594,21 +603,23 @@ pub fn recover(layers: &[Layer], store: &Path) -> Result<Vec<Recovered>, CommitE
             continue;
         }
         let loaded = ledger::load(store, number)?;
-        let steps = loaded.steps;
+        let (steps, directories, undoes) = (loaded.steps, loaded.directories, loaded.undoes);
         let touched = touched(&loaded.paths, &steps);
-        let mut kept = Vec::new();
-        let outcome = if loaded.committed {
-            settle::all(&steps, &roots, store, number, loaded.undoes)?;
-            Settled::RolledForward
+        let lost = transaction::Lost::IsGivenUp;
+        let (outcome, kept) = if loaded.committed {
+            let ledger = (store, number, undoes);
+            let kept = transaction::settle(&steps, &roots, ledger, directories, lost)?;
+            (Settled::RolledForward, kept)
         } else {
             // Before the plan was complete nothing was made.
             let steps = if loaded.planned { &steps[..] } else { &[] };
-            kept = transaction::roll_back(steps, &roots, store, number)?;
-            Settled::RolledBack
+            let ledger = (store, number);
+            let kept = transaction::roll_back(steps, &roots, ledger, directories, lost)?;
+            (Settled::RolledBack, kept)
         };
         settled.push(Recovered {
             number,
-            undoes: loaded.undoes,
+            undoes,
             outcome,
             paths: loaded.paths,
             touched,

@@ -1,6 +1,7 @@
 //! Where further names of a file lie, for the moment in which a replacement would be refused for
 //! their sake. Only reads; follows no link.
 
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,15 @@ pub(super) fn below(root: &Path, inode: (u64, u64)) -> Vec<RelPath> {
         .collect()
 }
 
+/// The directory of this inode below a layer's root, as seen from there, if it can be found in time.
+pub(super) fn directory(root: &Path, ino: u64) -> Option<RelPath> {
+    let found = walk(vec![root.to_owned()], |meta| {
+        meta.is_dir() && meta.ino() == ino
+    });
+    let path = found.first()?.strip_prefix(root).ok()?;
+    RelPath::new(path.as_os_str().as_bytes()).ok()
+}
+
 fn list(dir: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(dir)
         .into_iter()
@@ -43,7 +53,13 @@ fn list(dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-fn find(mut open: Vec<PathBuf>, inode: (u64, u64)) -> Vec<PathBuf> {
+fn find(open: Vec<PathBuf>, inode: (u64, u64)) -> Vec<PathBuf> {
+    walk(open, |meta| {
+        !meta.is_dir() && (meta.dev(), meta.ino()) == inode
+    })
+}
+
+fn walk(mut open: Vec<PathBuf>, is_wanted: impl Fn(&Metadata) -> bool) -> Vec<PathBuf> {
     let begun = Instant::now();
     let mut names = Vec::new();
     while let Some(dir) = open.pop() {
@@ -54,10 +70,11 @@ fn find(mut open: Vec<PathBuf>, inode: (u64, u64)) -> Vec<PathBuf> {
             let Ok(meta) = path.symlink_metadata() else {
                 continue;
             };
+            if is_wanted(&meta) {
+                names.push(path.clone());
+            }
             if meta.is_dir() {
                 open.push(path);
-            } else if (meta.dev(), meta.ino()) == inode {
-                names.push(path);
             }
         }
     }

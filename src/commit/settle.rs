@@ -12,6 +12,7 @@ use crate::LayerPath;
 use crate::layer::FileType;
 use crate::layer::read;
 
+use super::astray::Directories;
 use super::dress::{dress, own};
 use super::lease::Lease;
 use super::ledger::{self, Action, Source, Step};
@@ -31,6 +32,7 @@ pub(super) fn all(
     store: &Path,
     number: u32,
     undoes: Option<u32>,
+    directories: &Directories,
 ) -> Result<(), CommitError> {
     let dir = ledger::directory(store, number);
     let broken = |source| CommitError::store("keeping what was replaced in", &dir, source);
@@ -42,7 +44,12 @@ pub(super) fn all(
         let Some(root) = roots.get(&step.layer) else {
             continue;
         };
-        keep(root, step, &own, index).map_err(|source| CommitError::Unsettled {
+        let kept = match directories.stand(root, step) {
+            Ok(true) => keep(root, step, &own, index),
+            Ok(false) => Ok(()),
+            Err(e) => Err(e),
+        };
+        kept.map_err(|source| CommitError::Unsettled {
             path: step.key(),
             source,
         })?;

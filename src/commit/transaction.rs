@@ -9,6 +9,7 @@
 //! Before `Committed` every way out leads back, after it forward.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,8 +17,9 @@ use std::sync::Arc;
 use crate::LayerPath;
 use crate::layer::{Layer, Node};
 
+use super::astray::{self, Directories};
 use super::ledger::{self, Action, Ledger, Piece, Record, Step};
-use super::place::{Root, words};
+use super::place::{Root, shown, words};
 use super::preflight::{self, AgentSide};
 use super::{CommitError, Outcome, Refusal, back, host, publish, seam, settle, verify};
 
@@ -59,23 +61,26 @@ impl Transaction<'_> {
 
     /// Carries the batch out. `make` prepares the new entries.
     pub fn run(mut self, make: &mut dyn Make) -> Result<Outcome, CommitError> {
-        let mut ledger = self.write_plan()?;
+        let mut directories = Directories::of(&self.steps, &self.roots);
+        let mut ledger = self.write_plan(&directories)?;
         if let Err(failure) = self.prepare(&mut ledger, make) {
             return match failure {
-                Failure::Refused(refusal) => Ok(self.go_back(refusal)),
-                Failure::Broken(error) => self.go_back_from(error),
+                Failure::Refused(refusal) => Ok(self.go_back(refusal, directories)),
+                Failure::Broken(error) => self.go_back_from(error, directories),
             };
         }
         for root in self.roots.values() {
             root.forget();
         }
-        let published = publish::all(&self.steps, &self.roots, |refusal| self.go_back(refusal));
+        let published = publish::all(&self.steps, &self.roots, |refusal| {
+            self.go_back(refusal, std::mem::take(&mut directories))
+        });
         if let Err(outcome) = published {
             return Ok(outcome);
         }
         let recorded = self.record_changes(&mut ledger);
         if let Err(error) = recorded.and_then(|()| self.sync()) {
-            return self.go_back_from(error);
+            return self.go_back_from(error, directories);
         }
         let committed = ledger
             .write(&Record::Committed)
@@ -84,17 +89,15 @@ impl Transaction<'_> {
             // Whether the word reached the device is not known: the ledger will tell.
             return Ok(self.unsettled(&error.to_string()));
         }
-        let settled = patiently(|| {
-            settle::all(
-                &self.steps,
-                &self.roots,
-                self.store,
-                self.number,
-                self.undoes,
-            )
-        });
+        let settled = settle(
+            &self.steps,
+            &self.roots,
+            (self.store, self.number, self.undoes),
+            directories,
+            Lost::Waits,
+        );
         Ok(match settled {
-            Ok(()) => Outcome::Committed {
+            Ok(_) => Outcome::Committed {
                 number: self.number,
                 paths: self.paths,
                 merged: self.merged,
@@ -103,12 +106,13 @@ impl Transaction<'_> {
         })
     }
 
-    fn write_plan(&self) -> Result<Ledger, CommitError> {
+    fn write_plan(&self, directories: &Directories) -> Result<Ledger, CommitError> {
         let mut ledger = Ledger::create(self.store, self.number, self.undoes, &self.paths)?;
         let mut write = || {
             for step in &self.steps {
                 ledger.write(&Record::Step(Box::new(step.clone())))?;
             }
+            ledger.write(&Record::Directories(directories.to_record()))?;
             ledger.write(&Record::Planned)?;
             ledger.sync()?;
             ledger.sync_names()
@@ -194,27 +198,46 @@ impl Transaction<'_> {
         Some(after)
     }
 
-    fn go_back(&self, refusal: Refusal) -> Outcome {
+    fn go_back(&self, refusal: Refusal, directories: Directories) -> Outcome {
         if seam::killed() {
             return self.unsettled("the commit was interrupted");
         }
-        match roll_back(&self.steps, &self.roots, self.store, self.number) {
-            Ok(kept) => Outcome::Refused {
-                refusals: std::iter::once(refusal).chain(kept).collect(),
-            },
+        match self.roll_back(directories) {
+            Ok(kept) => self.refused([refusal].into_iter().chain(kept).collect()),
             Err(error) => self.unsettled(&format!("{}: {}; {error}", refusal.key, refusal.reason)),
         }
     }
 
-    fn go_back_from(&self, error: CommitError) -> Result<Outcome, CommitError> {
+    fn go_back_from(
+        &self,
+        error: CommitError,
+        directories: Directories,
+    ) -> Result<Outcome, CommitError> {
         if seam::killed() {
             return Ok(self.unsettled("the commit was interrupted"));
         }
-        match roll_back(&self.steps, &self.roots, self.store, self.number) {
+        match self.roll_back(directories) {
             Ok(kept) if kept.is_empty() => Err(error),
-            Ok(refusals) => Ok(Outcome::Refused { refusals }),
+            Ok(refusals) => Ok(self.refused(refusals)),
             Err(second) => Ok(self.unsettled(&format!("{error}; {second}"))),
         }
+    }
+
+    fn roll_back(&self, directories: Directories) -> Result<Vec<Refusal>, CommitError> {
+        let ledger = (self.store, self.number);
+        roll_back(&self.steps, &self.roots, ledger, directories, Lost::Waits)
+    }
+
+    /// Everything was taken back, unless something of it could not be.
+    fn refused(&self, refusals: Vec<Refusal>) -> Outcome {
+        if !refusals.iter().any(|r| r.reason.starts_with(back::LOST)) {
+            return Outcome::Refused { refusals };
+        }
+        let told = |r: &Refusal| format!("{}: {}", r.key, r.reason);
+        let told: Vec<String> = refusals.iter().take(TOLD).map(told).collect();
+        let more = refusals.len().saturating_sub(TOLD);
+        let more = (more > 0).then(|| format!("; and {more} more"));
+        self.unsettled(&format!("{}{}", told.join("; "), more.unwrap_or_default()))
     }
 
     fn unsettled(&self, reason: &str) -> Outcome {
@@ -252,21 +275,91 @@ impl From<CommitError> for Failure {
     }
 }
 
-/// Takes the steps back and removes the ledger; returns what had to stay.
+/// Reasons named where a commit could not be taken back whole.
+const TOLD: usize = 20;
+
+/// What becomes of steps whose directory is found nowhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// It may have been moved out of the workspace, and come back.
+    Waits,
+    /// They are given up, and named.
+    IsGivenUp,
+}
+
+/// Takes the steps back and removes the ledger (of that number in that store); returns what had to
+/// stay.
 pub(super) fn roll_back(
     steps: &[Step],
     roots: &BTreeMap<String, Root>,
-    store: &Path,
-    number: u32,
+    (store, number): (&Path, u32),
+    mut directories: Directories,
+    lost: Lost,
 ) -> Result<Vec<Refusal>, CommitError> {
     let mut kept = Vec::new();
-    patiently(|| {
-        back::all(steps, roots, store, number, &mut kept)
+    let given_up = wherever(roots, &mut directories, lost, |directories| {
+        back::all(steps, roots, store, number, directories, &mut kept)
             .map_err(|(path, source)| CommitError::Unsettled { path, source })
     })?;
+    kept.extend(given_up);
     sync(roots)?;
     ledger::forget(store, number)?;
     Ok(kept)
+}
+
+/// Ends what a committed batch has left to do and closes its ledger; returns what had to be left.
+pub(super) fn settle(
+    steps: &[Step],
+    roots: &BTreeMap<String, Root>,
+    (store, number, undoes): (&Path, u32, Option<u32>),
+    mut directories: Directories,
+    lost: Lost,
+) -> Result<Vec<Refusal>, CommitError> {
+    wherever(roots, &mut directories, lost, |directories| {
+        settle::all(steps, roots, store, number, undoes, directories)
+    })
+}
+
+/// Repeats `attempt` until no directory of its steps is missing that could be found or given up.
+fn wherever(
+    roots: &BTreeMap<String, Root>,
+    directories: &mut Directories,
+    lost: Lost,
+    mut attempt: impl FnMut(&Directories) -> Result<(), CommitError>,
+) -> Result<Vec<Refusal>, CommitError> {
+    let mut given_up = Vec::new();
+    loop {
+        let (path, source) = match patiently(|| attempt(directories)) {
+            Err(CommitError::Unsettled { path, source }) => (path, source),
+            other => return other.map(|()| given_up),
+        };
+        let Some(dir) = astray::of(&source).cloned() else {
+            return Err(CommitError::Unsettled { path, source });
+        };
+        let root = roots.get(&dir.layer);
+        let why = match root.and_then(|root| directories.find(root, &dir)) {
+            Some(now) => format!(
+                "its directory {dir} was moved to {}; move it back, then `pvisor-tui recover`",
+                shown(now.as_path())
+            ),
+            None if lost == Lost::Waits => format!(
+                "its directory {dir} is gone; if it was moved, move it back; then `pvisor-tui recover`"
+            ),
+            None => {
+                given_up.push(Refusal {
+                    key: dir.clone(),
+                    reason:
+                        "this directory was removed, or moved out of the workspace: what had been \
+                             written in it, and what was there before, went with it"
+                            .into(),
+                });
+                directories.give_up(dir);
+                continue;
+            }
+        };
+        let source = io::Error::other(why);
+        return Err(CommitError::Unsettled { path, source });
+    }
 }
 
 /// How often what a directory on its way stopped is tried again, and how long is waited before: a
@@ -277,13 +370,14 @@ const PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
 /// Somebody may be renaming a directory to and fro, or a link in its place: what can be repeated is
 /// tried until the path leads to where it did.
 fn patiently<T>(mut attempt: impl FnMut() -> Result<T, CommitError>) -> Result<T, CommitError> {
-    let astray = [libc::ELOOP, libc::ENOTDIR, libc::ENOENT, libc::EAGAIN];
+    let on_the_way = [libc::ELOOP, libc::ENOTDIR, libc::ENOENT, libc::EAGAIN];
     for _ in 1..ATTEMPTS {
         match attempt() {
             Err(CommitError::Unsettled { source, .. })
-                if source
-                    .raw_os_error()
-                    .is_some_and(|code| astray.contains(&code))
+                if (astray::of(&source).is_some()
+                    || source
+                        .raw_os_error()
+                        .is_some_and(|code| on_the_way.contains(&code)))
                     && !seam::killed() =>
             {
                 std::thread::sleep(PAUSE);

@@ -2,6 +2,7 @@
 //! change rows made by comparing it with the baseline.
 
 mod accept;
+mod astray;
 mod crash;
 mod late;
 mod merged;
