@@ -20,7 +20,7 @@ use super::effect::{Content, Picked};
 use super::foreign::{Attributes, Origins, give};
 use super::lease::{Lease, Patience};
 use super::ledger::{Action, Piece, Step};
-use super::place::{Place, Root, look_fd, words};
+use super::place::{Place, Root, look_fd, words, xattrs};
 use super::transaction::Failure;
 use super::{Refusal, host, verify};
 
@@ -307,6 +307,8 @@ impl<'a> Stager<'a> {
             return Ok(None);
         }
         let same = match node.file_type {
+            // Attributes that were not approved with it would come along.
+            FileType::File if xattrs(at.handle()?.as_fd())? != node.xattrs => false,
             FileType::File => match at.open() {
                 Ok(file) => node.digest == Some(hash(&file)?),
                 // Not even its owner may read it; the scan found it unchanged.

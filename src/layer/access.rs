@@ -62,6 +62,17 @@ impl AccessError {
         }
     }
 
+    /// Whether something else than a regular file is there (by now).
+    pub fn is_replaced(&self) -> bool {
+        matches!(
+            self,
+            AccessError::Io {
+                errno: 0 | libc::EINVAL | libc::ENXIO,
+                ..
+            }
+        )
+    }
+
     /// Whether the entry is not there (any more).
     pub fn is_absent(&self) -> bool {
         matches!(

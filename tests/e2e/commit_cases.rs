@@ -152,6 +152,18 @@ each_driver_and_user! {
         stage.pvisor(["commit"]).ok();
         assert_eq!(stage.text("p") + &stage.text("q"), "same\nsame\n");
         stage.host_ok("! getfattr -n user.k p && getfattr -n user.k q");
+        // A new name of the host's own file brings no attributes that were not approved.
+        stage.host_ok("echo data > data; setfattr -n user.k -v 1 data; : > two");
+        stage.run_with(&["--continue"], "rm two; ln data two").ok();
+        let text = stage.changes().items("two", "hunk").remove(0);
+        stage.pvisor(["approve", &format!("two#{text}")]).ok();
+        stage.pvisor(["commit"]).ok();
+        assert_eq!(stage.text("two"), "data\n");
+        stage.host_ok("! getfattr -n user.k two");
+        stage.pvisor(["undo"]).ok();
+        assert_eq!(stage.text("two"), "");
+        stage.pvisor(["commit", "--all"]).ok();
+        stage.host_ok("test two -ef data");
         // A name elsewhere was never seen by the agent: the file stays one.
         stage.host_ok("mkdir -p ../elsewhere; echo one > one; ln one ../elsewhere/one");
         stage.run("chmod 600 one");

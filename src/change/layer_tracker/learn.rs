@@ -69,7 +69,11 @@ impl LayerTracker {
             None => old.before.as_ref().and_then(|n| n.digest),
         };
         let now = SystemTime::now();
-        let content = self.read_upper(path, 0, access)?;
+        let content = match self.read_upper(path, 0, access) {
+            // The comparison finds out which.
+            Err(ChangeError::Access(e)) if e.is_absent() || e.is_replaced() => return Ok(None),
+            other => other?,
+        };
         Ok(content.filter(|c| Some(c.digest) == digest).map(|_| now))
     }
 
@@ -115,12 +119,8 @@ impl LayerTracker {
                         node.digest = content.as_ref().map(|c| c.0);
                         new_bytes = content.and_then(|c| c.1);
                     }
-                    Err(ChangeError::Access(e)) if e.is_absent() => return Ok(None),
-                    // It was replaced by something else since: the next scan sees what.
-                    Err(ChangeError::Access(AccessError::Io {
-                        errno: 0 | libc::EINVAL | libc::ENXIO,
-                        ..
-                    })) => {
+                    // The next scan sees what is there instead.
+                    Err(ChangeError::Access(e)) if e.is_absent() || e.is_replaced() => {
                         return Ok(None);
                     }
                     Err(e) => return Err(e),
