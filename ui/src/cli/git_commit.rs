@@ -579,7 +579,12 @@ mod tests {
             "over\n\n100644 M\tsub/a\n120000 A\tsub/l"
         );
         assert_eq!(host("git show HEAD:sub/a"), "2");
-        let left = std::fs::read_dir(scratch.path()).expect("lists").count();
-        assert_eq!(left, 0, "the index of the commit goes");
+        let left = std::fs::read_dir(scratch.path()).expect("lists");
+        let left: Vec<_> = left.flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(left, [NOTED], "the index of the commit goes");
+        assert!(
+            noted(scratch.path(), 1).is_some_and(|made| host("git rev-list HEAD").contains(&made))
+        );
+        assert_eq!(noted(scratch.path(), 2), None);
     }
 }
