@@ -120,6 +120,10 @@ fn recorded(world: &mut World, disks: usize) -> Option<Recording> {
     world.run(AGENT);
     let staged = world.changes().lines();
     assert!(staged.len() >= 40, "{staged:#?}");
+    // What a power loss takes of the run is not the commit's.
+    for place in &places {
+        world.host_ok(&format!("sync -f {}", place.display()));
+    }
     let begun = medium.instant();
     while_somebody_syncs(&places, || world.pvisor(["commit", "--all"]).ok());
     let committed = medium.instant();

@@ -280,13 +280,13 @@ pub fn readable(built: &Path) -> PathBuf {
     forget_old_copies(&base().join("bin"), &dir);
     let copy = dir.join(built.file_name().expect("a program has a name"));
     if !copy.exists() {
-        let half = tempfile::NamedTempFile::new_in(&dir).expect("a file");
-        fs::copy(built, half.path()).expect("copying the binary");
-        fs::set_permissions(half.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
-        // Closed before it is executed: a file open for writing is "busy".
-        half.into_temp_path()
-            .persist(&copy)
-            .expect("renaming the binary");
+        let half = dir.join(format!("{}.half", std::process::id()));
+        // By a process of its own: a file open for writing is "busy", and what another thread of this
+        // one is just about to start would hold a copy of the descriptor.
+        let copied = Command::new("cp").arg(built).arg(&half).status();
+        assert!(copied.expect("cp starts").success(), "copying the binary");
+        fs::set_permissions(&half, fs::Permissions::from_mode(0o755)).expect("chmod");
+        fs::rename(&half, &copy).expect("renaming the binary");
     }
     copy
 }
