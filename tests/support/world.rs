@@ -280,7 +280,9 @@ pub fn readable(built: &Path) -> PathBuf {
     forget_old_copies(&base().join("bin"), &dir);
     let copy = dir.join(built.file_name().expect("a program has a name"));
     if !copy.exists() {
-        let half = dir.join(format!("{}.half", std::process::id()));
+        // Several threads may come to this at once.
+        let own = tempfile::tempdir_in(&dir).expect("a directory");
+        let half = own.path().join("half");
         // By a process of its own: a file open for writing is "busy", and what another thread of this
         // one is just about to start would hold a copy of the descriptor.
         let copied = Command::new("cp").arg(built).arg(&half).status();
